@@ -22,7 +22,7 @@ use crate::settings::SettingsStore;
 use crate::supervisor::Supervisor;
 use crate::tasks::{TaskAction, Tasks};
 use crate::vitals::Vitals;
-use crate::way_in::Places;
+use crate::way_in::VisitorLimit;
 
 /// Everything that an action may use.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub(crate) struct Agent {
     /// Who answers questions for those names; none unless the settings want it.
     pub(crate) resolver: Option<Arc<Resolver>>,
     /// People who came in.
-    pub(crate) visitors: Places,
+    pub(crate) visitors: VisitorLimit,
     pub(crate) ending: UnboundedSender<Ending>,
     /// What it is like to talk to, if it is only simulated.
     pub(crate) simulation: Option<Arc<dyn Simulation>>,
@@ -185,7 +185,7 @@ mod tests {
 
     use super::*;
     use crate::boot::{self, Booted};
-    use crate::command_line::Options;
+    use crate::command_line::AgentOptions;
     use crate::supervisor::SupervisorKind;
 
     /// An agent that everything may be said to: on this platform nothing outside of its folder changes.
@@ -199,7 +199,7 @@ mod tests {
         let mbus = json!({"urls": ["https://u:p@127.0.0.1:6868"], "cert": cert});
         let settings = json!({"agent_id": "a", "networks": networks, "env": {"bosh": {"mbus": mbus}}});
         std::fs::write(&source, settings.to_string()).unwrap();
-        boot::boot(&Options {
+        boot::boot(&AgentOptions {
             platform: "dummy".into(),
             config: Some(config),
             supervisor: SupervisorKind::Dummy,

@@ -16,7 +16,7 @@ use windlass_durable::lock::FileLock;
 
 use crate::agent::Agent;
 use crate::alerts::Severity;
-use crate::command_line::Options;
+use crate::command_line::AgentOptions;
 use crate::config::{self, Config, ConfigError};
 use crate::embedded::Simulation;
 use crate::layout::Base;
@@ -108,7 +108,7 @@ pub(crate) struct Booted {
 }
 
 /// The agent that the command line describes, ready to listen.
-pub(crate) fn boot(options: &Options) -> Result<Booted, BootError> {
+pub(crate) fn boot(options: &AgentOptions) -> Result<Booted, BootError> {
     let config = config::read(options.config.as_deref())?;
     let failed = |source| BootError::Base { path: options.base.clone(), source };
     let base = Base::prepare(&options.base).map_err(failed)?;

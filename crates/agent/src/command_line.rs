@@ -11,7 +11,7 @@ use crate::way_in::own_program::WAY_IN;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     /// Be an agent.
-    Run(Options),
+    Run(AgentOptions),
     /// Say the version.
     Version,
     /// Be the supervisor of the jobs below this base directory.
@@ -44,7 +44,7 @@ pub(crate) enum Command {
 
 /// How to be one.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Options {
+pub(crate) struct AgentOptions {
     /// `-P`: what the machine is.
     pub(crate) platform: String,
     /// `-C`: agent.json.
@@ -75,7 +75,7 @@ pub(crate) enum UsageError {
 /// Reads the arguments after the program's name. As with Go's flags, one or two dashes are the same, `-b X` and `-b=X` too,
 /// the last repetition wins, and the first argument that is no flag ends them.
 pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Command, UsageError> {
-    let mut options = Options {
+    let mut options = AgentOptions {
         platform: String::new(),
         config: None,
         supervisor: SupervisorKind::Own,
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn every_spelling_of_a_flag_starts_the_same_agent() {
-        let expected = Command::Run(Options {
+        let expected = Command::Run(AgentOptions {
             platform: "directory".into(),
             config: Some("/a.json".into()),
             supervisor: SupervisorKind::Dummy,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::platform::LinuxOptions;
-use crate::sources::{CDROM_DRIVE, CdRom, ConfigDrive, HttpMetadata, InstanceMetadata, Source};
+use crate::sources::{CDROM_DRIVE, CdRom, ConfigDrive, HttpMetadata, InstanceMetadata, SettingsSource};
 
 /// agent.json. Keys of other agents are tolerated.
 #[derive(Debug, Default, Deserialize)]
@@ -64,7 +64,7 @@ struct SourceOptions {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Config {
     /// Where settings come from, in the order in which they are tried.
-    pub(crate) sources: Vec<Source>,
+    pub(crate) sources: Vec<SettingsSource>,
     /// Whether a source may say that the settings are in a registry.
     pub(crate) registry: Registry,
     /// Whether the agent can be told where disks are. Agents from before version 2 of the contract cannot.
@@ -147,7 +147,7 @@ pub(crate) fn read(path: Option<&Path>) -> Result<Config, ConfigError> {
 }
 
 impl SourceOptions {
-    fn source(self, path: &Path) -> Result<Source, ConfigError> {
+    fn source(self, path: &Path) -> Result<SettingsSource, ConfigError> {
         let missing = |key| ConfigError::NoKey { path: path.to_owned(), kind: self.kind.clone(), key };
         let required = |value: &String, key| if value.is_empty() { Err(missing(key)) } else { Ok(value.clone()) };
         let optional = |value: &String| Some(value.clone()).filter(|value| !value.is_empty());
@@ -156,8 +156,8 @@ impl SourceOptions {
             _ => Err(ConfigError::Uri { path: path.to_owned(), kind: self.kind.clone() }),
         };
         match self.kind.as_str() {
-            "File" => Ok(Source::File(required(&self.settings_path, "SettingsPath")?.into())),
-            "HTTP" => Ok(Source::Http(HttpMetadata {
+            "File" => Ok(SettingsSource::File(required(&self.settings_path, "SettingsPath")?.into())),
+            "HTTP" => Ok(SettingsSource::Http(HttpMetadata {
                 uri: uri()?,
                 headers: self.headers.clone(),
                 user_data_path: required(&self.user_data_path, "UserDataPath")?,
@@ -165,18 +165,18 @@ impl SourceOptions {
                 ssh_keys_path: optional(&self.ssh_keys_path),
                 token_path: optional(&self.token_path),
             })),
-            "InstanceMetadata" => Ok(Source::InstanceMetadata(InstanceMetadata {
+            "InstanceMetadata" => Ok(SettingsSource::InstanceMetadata(InstanceMetadata {
                 uri: uri()?,
                 headers: self.headers.clone(),
                 settings_path: required(&self.settings_path, "SettingsPath")?,
             })),
             "ConfigDrive" if self.disk_paths.is_empty() => Err(missing("DiskPaths")),
-            "ConfigDrive" => Ok(Source::ConfigDrive(ConfigDrive {
+            "ConfigDrive" => Ok(SettingsSource::ConfigDrive(ConfigDrive {
                 disk_paths: self.disk_paths.clone(),
                 meta_data_path: optional(&self.meta_data_path),
                 user_data_path: required(&self.user_data_path, "UserDataPath")?,
             })),
-            "CDROM" => Ok(Source::CdRom(CdRom {
+            "CDROM" => Ok(SettingsSource::CdRom(CdRom {
                 device_path: optional(&self.device_path).unwrap_or_else(|| CDROM_DRIVE.to_owned()).into(),
                 file_name: required(&self.file_name, "FileName")?,
             })),
@@ -202,7 +202,7 @@ mod tests {
         let container = r#"{"Platform": {"Linux": {"UsePreformattedPersistentDisk": true}}, "Infrastructure": {"Settings":
             {"Sources": [{"Type": "File", "SettingsPath": "/env.json", "MetaDataPath": ""}], "UseRegistry": true}}}"#;
         let config = read_text(container).unwrap();
-        assert_eq!(config.sources, [Source::File("/env.json".into())]);
+        assert_eq!(config.sources, [SettingsSource::File("/env.json".into())]);
         assert_eq!((config.registry, config.takes_hints), (Registry::ByInstanceId, true));
     }
 
@@ -219,7 +219,11 @@ mod tests {
             ], "UseServerName": true, "UseRegistry": true}}}"#;
         let config = read_text(openstack).unwrap();
         assert_eq!((config.registry, config.takes_hints), (Registry::ByServerName, false));
-        let [Source::ConfigDrive(drive), Source::Http(http), Source::InstanceMetadata(metadata)] = &config.sources[..]
+        let [
+            SettingsSource::ConfigDrive(drive),
+            SettingsSource::Http(http),
+            SettingsSource::InstanceMetadata(metadata),
+        ] = &config.sources[..]
         else {
             panic!("{:?}", config.sources)
         };
@@ -234,7 +238,7 @@ mod tests {
         let vsphere = r#"{"Platform": {"Linux": {"DevicePathResolutionType": "scsi"}},
             "Infrastructure": {"Settings": {"Sources": [{"Type": "CDROM", "FileName": "env"}]}}}"#;
         let cdrom = CdRom { device_path: "/dev/sr0".into(), file_name: "env".into() };
-        assert_eq!(read_text(vsphere).unwrap().sources, [Source::CdRom(cdrom)]);
+        assert_eq!(read_text(vsphere).unwrap().sources, [SettingsSource::CdRom(cdrom)]);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::config::{Config, Registry};
 use crate::layout::Base;
 use crate::mbus::Mbus;
 use crate::settings::{LOOK_AGAIN, SettingsError};
-use crate::sources::Source;
+use crate::sources::SettingsSource;
 use crate::supervisor::SupervisorKind;
 use crate::{platform, server};
 
@@ -115,7 +115,7 @@ impl Embedded {
     fn boot(self) -> Result<Booted, BootError> {
         let base = Base::prepare(&self.base).map_err(|source| BootError::Base { path: self.base, source })?;
         let config = Config {
-            sources: vec![Source::File(self.user_data)],
+            sources: vec![SettingsSource::File(self.user_data)],
             registry: if self.from_registry { Registry::ByServerName } else { Registry::Unused },
             takes_hints: !self.from_registry,
             linux: Default::default(),

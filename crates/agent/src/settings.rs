@@ -14,7 +14,7 @@ use windlass_durable::file;
 use crate::config::Registry;
 use crate::layout::Base;
 use crate::platform::{Platform, PlatformError};
-use crate::sources::{Failure, Source};
+use crate::sources::{Failure, SettingsSource};
 
 /// How often settings that may still come are looked for.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -95,7 +95,7 @@ impl SettingsStore {
     pub(crate) fn open(
         base: Base,
         platform: Arc<dyn Platform>,
-        sources: Vec<Source>,
+        sources: Vec<SettingsSource>,
         registry: Registry,
         patience: Duration,
     ) -> Result<Self, SettingsError> {
@@ -158,7 +158,7 @@ impl SettingsStore {
 struct Loader {
     base: Base,
     platform: Arc<dyn Platform>,
-    sources: Vec<Source>,
+    sources: Vec<SettingsSource>,
     registry: Registry,
     /// The source that had settings first; no other is asked from then on.
     chosen: OnceLock<usize>,
@@ -275,7 +275,13 @@ mod tests {
     fn store(folder: &Path, source: &Path) -> Result<SettingsStore, SettingsError> {
         let base = Base::prepare(folder).unwrap();
         let platform = crate::platform::find("directory", &base, &Default::default()).unwrap();
-        SettingsStore::open(base, platform, vec![Source::File(source.to_owned())], Registry::Unused, Duration::ZERO)
+        SettingsStore::open(
+            base,
+            platform,
+            vec![SettingsSource::File(source.to_owned())],
+            Registry::Unused,
+            Duration::ZERO,
+        )
     }
 
     #[test]

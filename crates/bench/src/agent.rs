@@ -32,8 +32,8 @@ const IDLE: Duration = Duration::from_millis(500);
 
 pub(crate) async fn measure(arguments: &BenchAgentArgs) -> Result<Report, BenchError> {
     let agent = own_agent(arguments.agent.as_deref()).map_err(failed("find the agent"))?;
-    let mut subjects = vec![Subject::new("windlass", agent)];
-    subjects.extend(std::env::var_os(ORIGINAL).map(|program| Subject::new("original", vec![program])));
+    let mut subjects = vec![MeasuredAgent::new("windlass", agent)];
+    subjects.extend(std::env::var_os(ORIGINAL).map(|program| MeasuredAgent::new("original", vec![program])));
     let authority = Authority::new().map_err(|error| failed("make certificates")(io::Error::other(error)))?;
     for round in 0..WARM_UP + arguments.runs {
         // Nobody always goes first.
@@ -65,25 +65,25 @@ pub(super) fn own_agent(wanted: Option<&Path>) -> io::Result<Vec<OsString>> {
 
 /// What was seen of one agent.
 #[derive(Debug, Clone, Copy)]
-struct Figures {
+struct AgentFigures {
     first_pong: Duration,
     ping: Duration,
     idle_kib: u64,
 }
 
 /// An agent that is started many times.
-struct Subject {
+struct MeasuredAgent {
     name: &'static str,
     command: Vec<OsString>,
-    figures: Vec<Figures>,
+    figures: Vec<AgentFigures>,
 }
 
-impl Subject {
+impl MeasuredAgent {
     fn new(name: &'static str, command: Vec<OsString>) -> Self {
         Self { name, command, figures: Vec::new() }
     }
 
-    async fn measure(&self, authority: &Authority, pings: usize) -> io::Result<Figures> {
+    async fn measure(&self, authority: &Authority, pings: usize) -> io::Result<AgentFigures> {
         let folder = tempfile::tempdir()?;
         let agent = prepare(folder.path(), authority)?;
         let started = Instant::now();
@@ -95,7 +95,7 @@ impl Subject {
             agent.ping().await.map_err(io::Error::other)?;
         }
         let ping = started.elapsed() / u32::try_from(pings.max(1)).unwrap_or(u32::MAX);
-        Ok(Figures { first_pong, ping, idle_kib: running.idle_memory().await? })
+        Ok(AgentFigures { first_pong, ping, idle_kib: running.idle_memory().await? })
     }
 
     fn start(&self, folder: &Path) -> io::Result<Running> {
@@ -136,7 +136,7 @@ impl IdleAgent {
         let authority = Authority::new().map_err(io::Error::other)?;
         let folder = tempfile::tempdir()?;
         let agent = prepare(folder.path(), &authority)?;
-        let running = Subject::new("windlass", command).start(folder.path())?;
+        let running = MeasuredAgent::new("windlass", command).start(folder.path())?;
         until_it_answers(&agent).await?;
         Ok(Self { running, _folder: folder })
     }
@@ -210,8 +210,8 @@ impl Drop for Running {
 }
 
 /// First pong, ping, and memory, each the median.
-fn medians(subject: &Subject) -> [f64; 3] {
-    let median = |figure: &dyn Fn(&Figures) -> Duration| {
+fn medians(subject: &MeasuredAgent) -> [f64; 3] {
+    let median = |figure: &dyn Fn(&AgentFigures) -> Duration| {
         percentile(&subject.figures.iter().map(figure).collect::<Vec<_>>(), 50).as_secs_f64()
     };
     let mut memory: Vec<u64> = subject.figures.iter().map(|figures| figures.idle_kib).collect();
@@ -220,7 +220,7 @@ fn medians(subject: &Subject) -> [f64; 3] {
     [median(&|figures| figures.first_pong), median(&|figures| figures.ping), memory]
 }
 
-fn quoted(subjects: &[Subject]) -> Vec<Figure> {
+fn quoted(subjects: &[MeasuredAgent]) -> Vec<Figure> {
     let Some((own, original)) = subjects.split_first() else { return Vec::new() };
     let ours = medians(own);
     let values =
@@ -236,7 +236,7 @@ fn quoted(subjects: &[Subject]) -> Vec<Figure> {
     }
 }
 
-fn table(subjects: &[Subject], arguments: &BenchAgentArgs) -> Table {
+fn table(subjects: &[MeasuredAgent], arguments: &BenchAgentArgs) -> Table {
     let mut rows: Vec<Vec<String>> = Vec::new();
     for subject in subjects {
         let [first_pong, ping, memory] = medians(subject);
@@ -284,14 +284,14 @@ mod tests {
 
     #[test]
     fn figures_are_medians_and_ratios_compare_ours_with_theirs() {
-        let figures = |first_pong, ping, idle_kib| Figures {
+        let figures = |first_pong, ping, idle_kib| AgentFigures {
             first_pong: Duration::from_millis(first_pong),
             ping: Duration::from_micros(ping),
             idle_kib,
         };
-        let mut own = Subject::new("windlass", Vec::new());
+        let mut own = MeasuredAgent::new("windlass", Vec::new());
         own.figures = vec![figures(900, 9000, 99_000), figures(10, 50, 5120), figures(9, 40, 5000)];
-        let mut original = Subject::new("original", Vec::new());
+        let mut original = MeasuredAgent::new("original", Vec::new());
         original.figures = vec![figures(20, 200, 20480)];
         let arguments = BenchAgentArgs { runs: 3, pings: 1, agent: None };
         let rows = table(&[own, original], &arguments).rows;

@@ -33,9 +33,9 @@ pub(crate) fn measure(arguments: &BenchCpiCallArgs) -> Result<Report, BenchError
         None => own_cpi(state.path()).map_err(|source| failed("prepare the CPI", source))?,
     };
     let mut subjects = [
-        Subject::new("/bin/true", vec!["/bin/true".into()], None),
-        Subject::new("info", cpi.clone(), Some(request("info", &[]))),
-        Subject::new("has_vm", cpi, Some(request("has_vm", &["vm-00000000-0000-4000-8000-000000000000"]))),
+        MeasuredProgram::new("/bin/true", vec!["/bin/true".into()], None),
+        MeasuredProgram::new("info", cpi.clone(), Some(request("info", &[]))),
+        MeasuredProgram::new("has_vm", cpi, Some(request("has_vm", &["vm-00000000-0000-4000-8000-000000000000"]))),
     ];
     for round in 0..WARM_UP + arguments.runs {
         // Nobody always goes first.
@@ -82,7 +82,7 @@ fn failed(doing: &'static str, source: io::Error) -> BenchError {
 }
 
 /// Something that is run many times.
-struct Subject {
+struct MeasuredProgram {
     name: &'static str,
     command: Vec<OsString>,
     request: Option<Vec<u8>>,
@@ -90,7 +90,7 @@ struct Subject {
     peak_kib: Option<u64>,
 }
 
-impl Subject {
+impl MeasuredProgram {
     fn new(name: &'static str, command: Vec<OsString>, request: Option<Vec<u8>>) -> Self {
         Self { name, command, request, times: Vec::new(), peak_kib: None }
     }
@@ -199,10 +199,10 @@ impl Drop for Running {
     }
 }
 
-fn quoted(subjects: &[Subject]) -> Vec<Figure> {
+fn quoted(subjects: &[MeasuredProgram]) -> Vec<Figure> {
     let Some((nothing, calls)) = subjects.split_first() else { return Vec::new() };
-    let median = |subject: &Subject| percentile(&subject.times, 50).as_secs_f64();
-    let quote = |call: &Subject| {
+    let median = |subject: &MeasuredProgram| percentile(&subject.times, 50).as_secs_f64();
+    let quote = |call: &MeasuredProgram| {
         let memory = call.peak_kib.unwrap_or_default() as f64 / 1024.0;
         let value = format!("{:.2} ms, {memory:.1} MiB", median(call) * 1000.0);
         let ratio = format!("{:.2} times starting {}", median(call) / median(nothing), nothing.name);
@@ -211,7 +211,7 @@ fn quoted(subjects: &[Subject]) -> Vec<Figure> {
     calls.iter().map(quote).collect()
 }
 
-fn table(subjects: &[Subject], runs: usize) -> Table {
+fn table(subjects: &[MeasuredProgram], runs: usize) -> Table {
     let milliseconds = |time: Duration| format!("{:.2} ms", time.as_secs_f64() * 1000.0);
     let nothing = subjects.first().map(|subject| percentile(&subject.times, 50)).unwrap_or_default();
     let rows = subjects.iter().map(|subject| {
@@ -242,13 +242,13 @@ mod tests {
     #[test]
     fn the_memory_of_a_process_is_its_own_and_read_at_its_end() {
         let script = "head -c 33554432 /dev/zero | tail -c 33554432 > /dev/null; echo answer";
-        let small = Subject::new("small", vec!["/bin/sh".into(), "-c".into(), "echo answer".into()], None);
+        let small = MeasuredProgram::new("small", vec!["/bin/sh".into(), "-c".into(), "echo answer".into()], None);
         let peak = small.peak_memory().unwrap();
         assert!(peak > 100 && peak < 8192, "a shell of {peak} KiB");
-        let silent = Subject::new("silent", vec!["/bin/sh".into(), "-c".into(), "sleep 0.2".into()], None);
+        let silent = MeasuredProgram::new("silent", vec!["/bin/sh".into(), "-c".into(), "sleep 0.2".into()], None);
         assert!(silent.peak_memory().is_err(), "no answer, no figure");
         // What children need is not the process's own.
-        let with_children = Subject::new("children", vec!["/bin/sh".into(), "-c".into(), script.into()], None);
+        let with_children = MeasuredProgram::new("children", vec!["/bin/sh".into(), "-c".into(), script.into()], None);
         assert!(with_children.peak_memory().unwrap() < 8192);
     }
 }

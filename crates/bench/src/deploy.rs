@@ -35,7 +35,7 @@ pub(crate) async fn measure(arguments: &BenchDeployArgs) -> Result<Report, Bench
 
 /// What was seen of one size.
 #[derive(Debug)]
-struct Figures {
+struct DeployFigures {
     instances: usize,
     deploy: Duration,
     /// How many calls there were, where they are counted.
@@ -49,16 +49,16 @@ struct Figures {
     peak_kib: u64,
 }
 
-async fn figures(arguments: &BenchDeployArgs, instances: usize) -> io::Result<Figures> {
+async fn figures(arguments: &BenchDeployArgs, instances: usize) -> io::Result<DeployFigures> {
     let without_jobs = match arguments.embedded && arguments.jobs {
         true => Some(figures_of(arguments, instances, false).await?.deploy),
         false => None,
     };
     let figures = figures_of(arguments, instances, arguments.jobs).await?;
-    Ok(Figures { ideal: figures.ideal.or(without_jobs), ..figures })
+    Ok(DeployFigures { ideal: figures.ideal.or(without_jobs), ..figures })
 }
 
-async fn figures_of(arguments: &BenchDeployArgs, instances: usize, jobs: bool) -> io::Result<Figures> {
+async fn figures_of(arguments: &BenchDeployArgs, instances: usize, jobs: bool) -> io::Result<DeployFigures> {
     let mut director = if arguments.embedded { embedded()? } else { simulated(arguments)? };
     let measured = measure_with(arguments, (instances, jobs), &mut director).await;
     if !arguments.embedded {
@@ -93,7 +93,7 @@ async fn measure_with(
     arguments: &BenchDeployArgs,
     (instances, jobs): (usize, bool),
     director: &mut ScratchDirector,
-) -> io::Result<Figures> {
+) -> io::Result<DeployFigures> {
     if let Some(program) = &arguments.program {
         director.use_program(program)?;
     }
@@ -118,7 +118,16 @@ async fn measure_with(
     let calls = calls.map(|calls| calls.values().sum());
     let no_op = timed(director, &manifest).await?;
     must_be_there(arguments, (instances, jobs), director).await?;
-    Ok(Figures { instances, deploy, calls, ideal, no_op, own_time, idle_kib, peak_kib: director.memory_kib("VmHWM:")? })
+    Ok(DeployFigures {
+        instances,
+        deploy,
+        calls,
+        ideal,
+        no_op,
+        own_time,
+        idle_kib,
+        peak_kib: director.memory_kib("VmHWM:")?,
+    })
 }
 
 /// Whether everything is as the manifest says.
@@ -173,13 +182,13 @@ fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }
 
-impl Figures {
+impl DeployFigures {
     fn ratio(&self) -> Option<f64> {
         Some(self.deploy.as_secs_f64() / self.ideal?.as_secs_f64())
     }
 }
 
-fn quoted(arguments: &BenchDeployArgs, figures: &Figures) -> [Figure; 3] {
+fn quoted(arguments: &BenchDeployArgs, figures: &DeployFigures) -> [Figure; 3] {
     let instances = figures.instances;
     let what = if arguments.embedded { "the same without jobs" } else { "what the cloud takes" };
     let each = if arguments.jobs { "a disk and a job" } else { "a disk" };
@@ -193,8 +202,8 @@ fn quoted(arguments: &BenchDeployArgs, figures: &Figures) -> [Figure; 3] {
     ]
 }
 
-fn table(arguments: &BenchDeployArgs, all: &[Figures]) -> Table {
-    let row = |figures: &Figures| {
+fn table(arguments: &BenchDeployArgs, all: &[DeployFigures]) -> Table {
+    let row = |figures: &DeployFigures| {
         vec![
             figures.instances.to_string(),
             figures.calls.map(|calls| calls.to_string()).unwrap_or_default(),

@@ -34,7 +34,7 @@ pub(crate) async fn measure(arguments: &BenchHealthArgs) -> Result<Report, Bench
 }
 
 /// What was seen of one size.
-struct Figures {
+struct HealthFigures {
     instances: usize,
     /// Of one round.
     own_time: Duration,
@@ -43,7 +43,7 @@ struct Figures {
     after_kib: u64,
 }
 
-async fn figures(instances: usize, rounds: u32) -> io::Result<Figures> {
+async fn figures(instances: usize, rounds: u32) -> io::Result<HealthFigures> {
     let mut director = ScratchDirector::new(&json!({}))?;
     director.write("director.yml", &settings(INTERVAL))?;
     director.start(None).await?;
@@ -64,7 +64,7 @@ async fn figures(instances: usize, rounds: u32) -> io::Result<Figures> {
     if !answer(&mut connection, &requests).await?.contains(&format!("health=\"healthy\"}} {instances}\n")) {
         return Err(io::Error::other(format!("not all of the {instances} agents answered")));
     }
-    Ok(Figures {
+    Ok(HealthFigures {
         instances,
         own_time: own_time / rounds,
         // A second of each is the pause before it.
@@ -96,19 +96,19 @@ async fn after_round(connection: &mut Connection, requests: &Requests, round: u6
     }
 }
 
-fn share(figures: &Figures) -> String {
+fn share(figures: &HealthFigures) -> String {
     format!("{:.1} %", 100.0 * figures.own_time.as_secs_f64() / INTERVAL.as_secs_f64())
 }
 
-fn quoted(figures: &Figures) -> Figure {
+fn quoted(figures: &HealthFigures) -> Figure {
     let what = format!("asking {} agents how they are", figures.instances);
     let value =
         format!("{} of processor time, at most {}", milliseconds(figures.own_time), mebibytes(figures.after_kib));
     Figure::new(what, value).against(format!("{} of a core, every 30 s", share(figures)))
 }
 
-fn table(all: &[Figures], arguments: &BenchHealthArgs) -> Table {
-    let row = |figures: &Figures| {
+fn table(all: &[HealthFigures], arguments: &BenchHealthArgs) -> Table {
+    let row = |figures: &HealthFigures| {
         let each = figures.own_time.as_secs_f64() / figures.instances as f64;
         vec![
             figures.instances.to_string(),

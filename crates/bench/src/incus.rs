@@ -67,7 +67,7 @@ struct Vm {
 }
 
 #[derive(Default)]
-struct Figures {
+struct IncusFigures {
     create_vm: Vec<Duration>,
     bare: Vec<Duration>,
     pong: Vec<Duration>,
@@ -111,8 +111,8 @@ impl IncusRig {
         Ok(Vm { cid: text(&created[0])?, agent, address })
     }
 
-    async fn all(&self, arguments: &BenchIncusArgs) -> io::Result<Figures> {
-        let mut figures = Figures::default();
+    async fn all(&self, arguments: &BenchIncusArgs) -> io::Result<IncusFigures> {
+        let mut figures = IncusFigures::default();
         let pattern = self.pattern().await?;
         // The first one unpacks the image into the pool.
         for round in 0..=arguments.runs {
@@ -254,7 +254,7 @@ async fn first_connection(address: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
-impl Figures {
+impl IncusFigures {
     fn rows(&self, arguments: &BenchIncusArgs) -> [(String, Duration, Duration); 3] {
         let median = |times: &[Duration]| percentile(times, 50);
         [

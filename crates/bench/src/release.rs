@@ -30,7 +30,7 @@ pub(crate) async fn measure(arguments: &BenchReleaseArgs) -> Result<Report, Benc
 }
 
 /// What was done, and by whom.
-struct Measured {
+struct MeasuredStep {
     what: &'static str,
     ours: Duration,
     theirs: Option<Duration>,
@@ -38,9 +38,9 @@ struct Measured {
     kib: Option<u64>,
 }
 
-async fn figures(arguments: &BenchReleaseArgs) -> io::Result<Vec<Measured>> {
+async fn figures(arguments: &BenchReleaseArgs) -> io::Result<Vec<MeasuredStep>> {
     let ours = std::env::current_exe()?;
-    let mut best: Vec<Measured> = Vec::new();
+    let mut best: Vec<MeasuredStep> = Vec::new();
     for _ in 0..arguments.runs {
         let mine = round(&ours, arguments).await?;
         let others = match &arguments.bosh {
@@ -50,7 +50,7 @@ async fn figures(arguments: &BenchReleaseArgs) -> io::Result<Vec<Measured>> {
         for (place, step) in mine.into_iter().enumerate() {
             let theirs = others.as_ref().map(|others| others[place].time);
             match best.get_mut(place) {
-                None => best.push(Measured { what: step.what, ours: step.time, theirs, kib: step.kib }),
+                None => best.push(MeasuredStep { what: step.what, ours: step.time, theirs, kib: step.kib }),
                 Some(known) => {
                     known.ours = known.ours.min(step.time);
                     known.theirs = known.theirs.min(theirs);
@@ -206,17 +206,17 @@ impl Noise {
     }
 }
 
-fn report(measured: &[Measured], arguments: &BenchReleaseArgs) -> Report {
-    let ratio = |step: &Measured| {
+fn report(measured: &[MeasuredStep], arguments: &BenchReleaseArgs) -> Report {
+    let ratio = |step: &MeasuredStep| {
         let theirs = step.theirs.filter(|theirs| !theirs.is_zero())?;
         Some(format!("{:.2} of BOSH's", step.ours.as_secs_f64() / theirs.as_secs_f64()))
     };
     let time = |time: Option<Duration>| time.filter(|time| !time.is_zero()).map(milliseconds).unwrap_or_default();
-    let row = |step: &Measured| {
+    let row = |step: &MeasuredStep| {
         let memory = step.kib.map(mebibytes).unwrap_or_default();
         vec![step.what.to_owned(), time(Some(step.ours)), time(step.theirs), ratio(step).unwrap_or_default(), memory]
     };
-    let figure = |step: &Measured| {
+    let figure = |step: &MeasuredStep| {
         let memory = step.kib.map(|kib| format!(", the director at most {}", mebibytes(kib))).unwrap_or_default();
         let figure = Figure::new(step.what, format!("{}{memory}", milliseconds(step.ours)));
         match ratio(step) {

@@ -73,7 +73,7 @@ enum Program {
 
 /// What was seen of one supervisor.
 #[derive(Debug, Clone, Copy)]
-struct Figures {
+struct SupervisorFigures {
     all_run: Duration,
     comes_back: Duration,
     /// Per cent of one core.
@@ -82,7 +82,7 @@ struct Figures {
 }
 
 /// And what it and that agent take together, in KiB.
-async fn run(program: Program, arguments: &BenchSuperviseArgs, agent: u32) -> io::Result<(Figures, u64)> {
+async fn run(program: Program, arguments: &BenchSuperviseArgs, agent: u32) -> io::Result<(SupervisorFigures, u64)> {
     let folder = tempfile::tempdir()?;
     let site = Site { folder: folder.path().to_owned(), services: arguments.services };
     let started = Instant::now();
@@ -101,7 +101,7 @@ async fn run(program: Program, arguments: &BenchSuperviseArgs, agent: u32) -> io
     let seconds = (supervisor.ticks()? - before) as f64 / TICKS_PER_SECOND;
     let idle = seconds * 100.0 / begun.elapsed().as_secs_f64();
     let together = proportional(supervisor.0.id())? + proportional(agent)?;
-    Ok((Figures { all_run, comes_back, idle, memory_kib: supervisor.resident()? }, together))
+    Ok((SupervisorFigures { all_run, comes_back, idle, memory_kib: supervisor.resident()? }, together))
 }
 
 /// The memory of a process in KiB, with its share of what it has together with others.
@@ -236,9 +236,9 @@ impl Drop for Supervisor {
     }
 }
 
-fn report(subjects: &[(&'static str, Figures)], with_agent: u64, arguments: &BenchSuperviseArgs) -> Report {
+fn report(subjects: &[(&'static str, SupervisorFigures)], with_agent: u64, arguments: &BenchSuperviseArgs) -> Report {
     let mebibytes = |kib: u64| kib as f64 / 1024.0;
-    let row = |(name, figures): &(&str, Figures)| {
+    let row = |(name, figures): &(&str, SupervisorFigures)| {
         vec![
             (*name).to_owned(),
             format!("{:.1} s", figures.all_run.as_secs_f64()),
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn a_supervisor_is_compared_with_monit_and_counted_with_its_agent() {
-        let figures = |idle, memory_kib| Figures {
+        let figures = |idle, memory_kib| SupervisorFigures {
             all_run: Duration::from_secs(4),
             comes_back: Duration::from_secs(8),
             idle,

@@ -18,7 +18,7 @@ use crate::command_line::CommandLine;
 use crate::made::{Kind, Made};
 use crate::patience::Patience;
 use crate::profile::Profile;
-use crate::seen::Seen;
+use crate::seen::BrokenRules;
 use crate::shared_vm::SharedVm;
 
 /// Ways to look into the cloud beside the contract. Each is a command line of the operator.
@@ -49,7 +49,7 @@ pub(crate) struct Scene<'a> {
     patience: Mutex<Patience>,
     cleaning: AtomicBool,
     made: Mutex<Made>,
-    seen: Mutex<Seen>,
+    seen: Mutex<BrokenRules>,
     addresses: AtomicUsize,
     stemcell: Mutex<Shared>,
     vm: Mutex<Shared>,
@@ -95,7 +95,7 @@ impl<'a> Scene<'a> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn seen(&self) -> MutexGuard<'_, Seen> {
+    pub(crate) fn seen(&self) -> MutexGuard<'_, BrokenRules> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

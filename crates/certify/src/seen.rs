@@ -38,13 +38,13 @@ const LONG: usize = 1 << 20;
 
 /// Rules that were broken.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct BrokenRules {
     pub(crate) calls: usize,
     pub(crate) errors: usize,
     broken: Vec<(Rule, String, Arc<Answer>)>,
 }
 
-impl Seen {
+impl BrokenRules {
     pub(crate) fn note(&mut self, answer: &Answer) {
         self.calls += 1;
         self.errors += usize::from(answer.response.as_ref().is_ok_and(|response| response.error.is_some()));

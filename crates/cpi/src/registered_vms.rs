@@ -23,7 +23,7 @@ use crate::user_data::UserData;
 
 /// How a VM gets its settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Record {
+struct VmRegistration {
     cid: VmCid,
     settings_from: SettingsFrom,
     /// The VM's name in the registry.
@@ -52,7 +52,7 @@ impl<'a> RegisteredVms<'a> {
     ) -> Result<(), CpiError> {
         let key = &user_data.settings.vm.name;
         if let Some(path) = self.path(&vm.cid) {
-            let record = Record {
+            let record = VmRegistration {
                 cid: vm.cid.clone(),
                 settings_from: user_data.settings_from(),
                 registry_key: registry.map(|_| key.clone()),
@@ -131,7 +131,7 @@ impl<'a> RegisteredVms<'a> {
     }
 
     /// None for a VM that was made when nothing was noted: such have no registry.
-    fn read(&self, vm: &VmCid) -> Result<Option<Record>, CpiError> {
+    fn read(&self, vm: &VmCid) -> Result<Option<VmRegistration>, CpiError> {
         let Some(path) = self.path(vm) else { return Ok(None) };
         match fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| cannot("use", &path, &error)),

@@ -77,7 +77,7 @@ pub(crate) fn hash(arguments: &[Value]) -> String {
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Record {
+struct RememberedRequest {
     method: String,
     arguments_sha256: String,
     id: Uuid,
@@ -91,7 +91,7 @@ struct Record {
 #[derive(Debug)]
 pub(crate) struct Memory {
     path: PathBuf,
-    record: Record,
+    record: RememberedRequest,
     _lock: FileLock,
 }
 
@@ -105,10 +105,10 @@ impl Memory {
         file::create_private_dir(&shard).map_err(failed)?;
         let lock = FileLock::acquire(&shard.join(format!("{name}.lock")), PATIENCE).map_err(failed)?;
         let record = match fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice::<Record>(&bytes).map_err(|error| failed(error.into()))?,
+            Ok(bytes) => serde_json::from_slice::<RememberedRequest>(&bytes).map_err(|error| failed(error.into()))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let id = Uuid::new_v4();
-                let record = Record {
+                let record = RememberedRequest {
                     method: method.to_owned(),
                     arguments_sha256: arguments.to_owned(),
                     id,
@@ -205,7 +205,8 @@ pub(crate) async fn prune(folder: &Path, key: Key<'_>, vm_exists: impl AsyncFn(&
         let lock_path = path.with_extension("lock");
         let record_path = path.with_extension("json");
         let Ok(Some(_lock)) = FileLock::try_acquire(&lock_path) else { continue };
-        let record = fs::read(&record_path).ok().and_then(|bytes| serde_json::from_slice::<Record>(&bytes).ok());
+        let record =
+            fs::read(&record_path).ok().and_then(|bytes| serde_json::from_slice::<RememberedRequest>(&bytes).ok());
         let is_vm = entry.file_name().to_str().is_some_and(|name| name.starts_with(VM_PREFIX));
         if is_vm
             && let Some(answer) = record.and_then(|record| record.answer)

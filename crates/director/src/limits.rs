@@ -69,12 +69,12 @@ pub(crate) struct Limits {
     /// Held while addresses are reserved.
     addresses: AsyncMutex<()>,
     /// When it was last looked whether the director is well, and what was found: strangers may ask.
-    health: AsyncMutex<Option<(Instant, Health)>>,
+    health: AsyncMutex<Option<(Instant, DirectorHealth)>>,
 }
 
 /// How the director is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Health {
+pub(crate) enum DirectorHealth {
     Well,
     /// Its disk, or that of its database.
     Full,
@@ -167,7 +167,7 @@ impl Limits {
     }
 
     /// How the director is, as `look` finds, or as it was found less than a second ago.
-    pub(crate) async fn health(&self, look: impl Future<Output = Health>) -> Health {
+    pub(crate) async fn health(&self, look: impl Future<Output = DirectorHealth>) -> DirectorHealth {
         let mut last = self.health.lock().await;
         match *last {
             Some((at, health)) if at.elapsed() < HEALTH => health,

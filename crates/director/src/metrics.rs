@@ -9,7 +9,7 @@ use std::time::Duration;
 use windlass_connections::Tally;
 use windlass_cpi_client::CallMeter;
 
-use crate::resurrector::Health;
+use crate::resurrector::DeploymentHealth;
 use crate::store::Counts;
 
 /// The counters of a director.
@@ -60,7 +60,7 @@ impl Metrics {
     }
 
     /// In the text format of Prometheus, together with what the records say.
-    pub(crate) fn text(&self, counts: &Counts, health: &BTreeMap<String, Health>) -> String {
+    pub(crate) fn text(&self, counts: &Counts, health: &BTreeMap<String, DeploymentHealth>) -> String {
         let mut page = Page::default();
         page.family("windlass_http_requests_seconds", "summary", "Requests to the API by method and status.");
         for ((method, status), timing) in self.requests.lock().unwrap_or_else(PoisonError::into_inner).iter() {
@@ -170,7 +170,7 @@ mod tests {
         metrics.answered("BREW", 404, Duration::from_millis(1));
         metrics.meter("").called("create_vm", Duration::from_secs(2), false);
         metrics.round_done();
-        let health = BTreeMap::from([("a\"\n\\b".to_owned(), Health { healthy: 2, unhealthy: 1 })]);
+        let health = BTreeMap::from([("a\"\n\\b".to_owned(), DeploymentHealth { healthy: 2, unhealthy: 1 })]);
         let tasks = BTreeMap::from([("done".to_owned(), 7)]);
         let counts = Counts { tasks, deployments: 4, vms: 3, ..Counts::default() };
         let text = metrics.text(&counts, &health);

@@ -24,7 +24,7 @@ pub(crate) async fn follow(session: &mut Session<'_>, task: u64, doing: &str) ->
     if !session.screen.is_brief() {
         session.screen.begin_line(&format!("Task {task}"));
     }
-    let mut view = View::new(task, session.screen);
+    let mut view = EventView::new(task, session.screen);
     let mut output = TaskOutput::new(task, "event");
     let mut patience = Patience::new();
     let ended = loop {
@@ -127,7 +127,7 @@ async fn look(session: &Session<'_>, task: u64, doing: &str) -> Result<Task, Fai
 }
 
 /// What a person or a script sees of the events.
-struct View {
+struct EventView {
     task: u64,
     reader: EventReader,
     lines: EventLines,
@@ -138,7 +138,7 @@ struct View {
     error: Option<String>,
 }
 
-impl View {
+impl EventView {
     fn new(task: u64, screen: &Screen) -> Self {
         let (live, brief) = (screen.is_live(), screen.is_brief());
         let tree = (live || brief).then(|| LiveTree::new(live));

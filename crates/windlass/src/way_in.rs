@@ -28,12 +28,12 @@ const LONGEST_LINE: usize = 64 * 1024;
 
 /// An instance with a VM.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct VisitedInstance {
     pub(crate) group: String,
     pub(crate) id: String,
 }
 
-impl Place {
+impl VisitedInstance {
     pub(crate) fn name(&self) -> String {
         format!("{}/{}", self.group, self.id)
     }
@@ -60,7 +60,7 @@ impl Lost {
         matches!(self, Self::Director(error) if error.status() == Some(StatusCode::NOT_ACCEPTABLE))
     }
 
-    pub(crate) fn at(self, place: &Place) -> Failure {
+    pub(crate) fn at(self, place: &VisitedInstance) -> Failure {
         let instance = place.name();
         match self {
             Self::Director(source) => Failure::Director { doing: format!("working on '{instance}'"), source },
@@ -75,9 +75,9 @@ pub(crate) async fn places(
     session: &mut Session<'_>,
     deployment: &str,
     selection: Option<&Selection>,
-) -> Result<Vec<Place>, Failure> {
+) -> Result<Vec<VisitedInstance>, Failure> {
     let meant = chosen(session, deployment, selection).await?.into_iter().filter(|one| one.has_vm);
-    let places: Vec<Place> = meant.map(|one| Place { group: one.group, id: one.id }).collect();
+    let places: Vec<VisitedInstance> = meant.map(|one| VisitedInstance { group: one.group, id: one.id }).collect();
     match places.is_empty() {
         true => Err(Failure::NoInstanceWithVm(selection.map_or_else(|| "*".to_owned(), Selection::to_string))),
         false => Ok(places),
@@ -110,7 +110,7 @@ impl RunningWork {
     pub(crate) fn begin(
         director: &DirectorClient,
         deployment: &str,
-        place: &Place,
+        place: &VisitedInstance,
         wanted: &WayIn,
         input: Option<mpsc::Receiver<Vec<u8>>>,
         mut interrupts: watch::Receiver<u32>,
@@ -313,12 +313,12 @@ impl Read for OutputReader {
 
 /// Output in lines, each with the name of its instance, as BOSH shows it.
 #[derive(Debug, Default)]
-pub(crate) struct Lines {
+pub(crate) struct NamedLines {
     output: Vec<u8>,
     errors: Vec<u8>,
 }
 
-impl Lines {
+impl NamedLines {
     pub(crate) fn show(&mut self, screen: &mut Screen, name: &str, said: WorkOutput) {
         let (kept, kind, bytes) = match said {
             WorkOutput::Output(bytes) => (&mut self.output, "stdout", bytes),
@@ -357,7 +357,7 @@ pub(crate) async fn on_each(
     screen: &mut Screen,
     director: &DirectorClient,
     deployment: &str,
-    places: &[Place],
+    places: &[VisitedInstance],
     wanted: &WayIn,
 ) -> Result<(), (usize, Lost)> {
     let interrupts = interrupts();
@@ -376,7 +376,7 @@ pub(crate) async fn on_each(
         }));
     }
     drop(shared);
-    let mut lines: Vec<Lines> = places.iter().map(|_| Lines::default()).collect();
+    let mut lines: Vec<NamedLines> = places.iter().map(|_| NamedLines::default()).collect();
     while let Some((number, said)) = all.recv().await {
         lines[number].show(screen, &places[number].name(), said);
         if screen.is_broken() {

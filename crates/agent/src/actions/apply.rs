@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{ActionError, Arguments};
 use crate::agent::Agent;
 use crate::bpm;
-use crate::software::Wanted;
+use crate::software::WantedSoftware;
 use crate::spec::Spec;
 
 pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, ActionError> {
@@ -14,7 +14,7 @@ pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, Acti
     spec.resolve_networks(&agent.settings.current().agent.networks, agent.platform.default_network().as_ref())?;
     if spec.changes_jobs() {
         agent.supervisor.check(&spec)?;
-        let wanted = Wanted::of(agent, &spec)?;
+        let wanted = WantedSoftware::of(agent, &spec)?;
         wanted.install(agent)?;
         wanted.check_monit_files()?;
         agent.supervisor.forget()?;

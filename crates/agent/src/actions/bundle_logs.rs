@@ -12,7 +12,7 @@ use crate::logs;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Bundle {
+struct LogBundle {
     log_type: String,
     filters: Option<Vec<String>>,
     owning_user: String,
@@ -20,7 +20,7 @@ struct Bundle {
 
 pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, ActionError> {
     arguments.require(1)?;
-    let Bundle { log_type, filters, owning_user } = arguments.take(0)?;
+    let LogBundle { log_type, filters, owning_user } = arguments.take(0)?;
     let path = logs::pack(&agent.base, agent.platform.system_logs(), &log_type, &filters.unwrap_or_default())?;
     agent
         .platform

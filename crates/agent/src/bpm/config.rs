@@ -27,7 +27,7 @@ pub(super) struct ProcessConfig {
     pub(super) hooks: Option<Hooks>,
     pub(super) limits: Option<Limits>,
     pub(super) persistent_disk: bool,
-    pub(super) additional_volumes: Option<Vec<Volume>>,
+    pub(super) additional_volumes: Option<Vec<BpmVolume>>,
     pub(super) capabilities: Option<Vec<String>>,
     #[serde(rename = "unsafe")]
     pub(super) rights: Option<Rights>,
@@ -68,7 +68,7 @@ fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::E
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub(super) struct Volume {
+pub(super) struct BpmVolume {
     pub(super) path: String,
     /// Somebody else makes it.
     pub(super) mount_only: bool,
@@ -150,7 +150,7 @@ impl ProcessConfig {
     }
 }
 
-impl Volume {
+impl BpmVolume {
     /// `PATH[:OPTION,…]`, as the command line has it.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let fields: Vec<&str> = text.split(':').collect();
@@ -238,10 +238,10 @@ mod tests {
 
     #[test]
     fn volumes_of_the_command_line_are_understood() {
-        let volume = |path: &str, mount_only| Ok(Volume { path: path.to_owned(), mount_only });
-        assert_eq!(Volume::parse("/var/vcap/data/a"), volume("/var/vcap/data/a", false));
-        assert_eq!(Volume::parse("/a:writable,mount_only"), volume("/a", true));
-        assert_eq!(Volume::parse("/a:loud").unwrap_err(), "invalid volume option: loud");
-        assert!(Volume::parse("/a:writable:b").unwrap_err().starts_with("invalid volume definition"));
+        let volume = |path: &str, mount_only| Ok(BpmVolume { path: path.to_owned(), mount_only });
+        assert_eq!(BpmVolume::parse("/var/vcap/data/a"), volume("/var/vcap/data/a", false));
+        assert_eq!(BpmVolume::parse("/a:writable,mount_only"), volume("/a", true));
+        assert_eq!(BpmVolume::parse("/a:loud").unwrap_err(), "invalid volume option: loud");
+        assert!(BpmVolume::parse("/a:writable:b").unwrap_err().starts_with("invalid volume definition"));
     }
 }

@@ -22,8 +22,8 @@ use windlass_durable::file;
 
 use crate::layout::{Base, is_name};
 use crate::supervisor;
-use config::{ProcessConfig, Volume};
-use process::{Condition, Place};
+use config::{BpmVolume, ProcessConfig};
+use process::{Condition, ProcessPaths};
 use rustix::process::Signal;
 
 /// The words by which the agent's program is bpm, or becomes a process of bpm.
@@ -152,7 +152,7 @@ fn perform(base: &Base, arguments: &[String]) -> Result<u8, BpmError> {
         },
         "run" => {
             let (place, mut config) = find(base, &asked)?;
-            let volumes = asked.volumes.iter().map(|volume| Volume::parse(volume)).collect::<Result<Vec<_>, _>>();
+            let volumes = asked.volumes.iter().map(|volume| BpmVolume::parse(volume)).collect::<Result<Vec<_>, _>>();
             config.additional_volumes.get_or_insert_default().extend(volumes.map_err(BpmError::Volume)?);
             config.env.get_or_insert_default().extend(asked.env.iter().cloned());
             config.check(asked.job.as_deref().unwrap_or_default(), base.path()).map_err(BpmError::Volume)?;
@@ -173,7 +173,7 @@ fn perform(base: &Base, arguments: &[String]) -> Result<u8, BpmError> {
     Ok(0)
 }
 
-fn place(base: &Base, asked: &Asked) -> Result<Place, BpmError> {
+fn place(base: &Base, asked: &Asked) -> Result<ProcessPaths, BpmError> {
     let Some(job) = &asked.job else { return Err(BpmError::Usage("must specify a job".to_owned())) };
     let name = asked.process.as_ref().unwrap_or(job);
     for word in [job, name] {
@@ -181,10 +181,10 @@ fn place(base: &Base, asked: &Asked) -> Result<Place, BpmError> {
             return Err(BpmError::Name(word.clone()));
         }
     }
-    Ok(Place::new(base, job, name))
+    Ok(ProcessPaths::new(base, job, name))
 }
 
-fn find(base: &Base, asked: &Asked) -> Result<(Place, ProcessConfig), BpmError> {
+fn find(base: &Base, asked: &Asked) -> Result<(ProcessPaths, ProcessConfig), BpmError> {
     let place = place(base, asked)?;
     let path = config_of(base, place.job());
     let found = read(base, place.job(), &path)?.into_iter().find(|process| process.name == place.name());
@@ -220,7 +220,7 @@ fn list(base: &Base) -> Vec<String> {
         });
         for process in processes {
             let name = if process.name == job { job.clone() } else { format!("{job}.{}", process.name) };
-            let (pid, state) = match Place::new(base, &job, &process.name).condition() {
+            let (pid, state) = match ProcessPaths::new(base, &job, &process.name).condition() {
                 Condition::Running(process) => (process.pid.to_string(), "running"),
                 Condition::Failed => ("-".to_owned(), "failed"),
                 Condition::Stopped => ("-".to_owned(), "stopped"),

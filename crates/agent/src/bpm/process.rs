@@ -31,7 +31,7 @@ const OPEN_FILES: u64 = 524_288;
 
 /// Where what belongs to a process is.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ProcessPaths {
     base: Base,
     job: String,
     name: String,
@@ -39,7 +39,7 @@ pub(super) struct Place {
 
 /// Whom a pid file means, because pids are given again.
 #[derive(Debug, Serialize, Deserialize)]
-struct Started {
+struct StartedProcess {
     #[serde(flatten)]
     parent: ProcessIdentity,
     /// See [`meaning_of_pids`].
@@ -63,7 +63,7 @@ pub(super) enum Condition {
     Stopped,
 }
 
-impl Place {
+impl ProcessPaths {
     pub(super) fn new(base: &Base, job: &str, name: &str) -> Self {
         Self { base: base.clone(), job: job.to_owned(), name: name.to_owned() }
     }
@@ -101,14 +101,14 @@ impl Place {
         FileLock::acquire(&path, PATIENCE + LAST_PATIENCE).map_err(io_error("cannot lock", &path))
     }
 
-    fn started(&self) -> Option<Started> {
+    fn started(&self) -> Option<StartedProcess> {
         let text = std::fs::read(self.identity()).ok()?;
         serde_json::from_slice(&text).ok()
     }
 
     pub(super) fn condition(&self) -> Condition {
         match self.started() {
-            Some(Started { parent, .. }) if parent.is_running() => Condition::Running(parent),
+            Some(StartedProcess { parent, .. }) if parent.is_running() => Condition::Running(parent),
             Some(_) => Condition::Failed,
             None => Condition::Stopped,
         }
@@ -268,7 +268,7 @@ impl Place {
         let mut child = launcher(stdout.into(), stderr.into()).map_err(failed())?;
         let mut start = || -> io::Result<ProcessIdentity> {
             let parent = ProcessIdentity::of(child.id())?;
-            let started = Started { parent, meaning: meaning_of_pids()? };
+            let started = StartedProcess { parent, meaning: meaning_of_pids()? };
             file::write_json(&self.identity(), &started, file::PRIVATE)?;
             file::write(&self.pid_file(), child.id().to_string().as_bytes(), 0o644)?;
             begin(&mut child, launch)?;

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::records::{OwnHealth, Record, Records};
+use super::records::{AddressRecord, OwnHealth, Records};
 
 /// Of so many zones every choice has a name.
 const MOST_ZONES: usize = 4;
@@ -17,7 +17,7 @@ const HEALTHS: [u64; 4] = [0, 1, 3, 4];
 pub(crate) fn with_queries(records: &Records) -> Vec<(String, String)> {
     let anybody = OwnHealth { agent_id: String::new(), is_well: true };
     let mut names: BTreeMap<String, BTreeSet<IpAddr>> = BTreeMap::new();
-    let mut groups: BTreeMap<(String, String), Vec<&Record>> = BTreeMap::new();
+    let mut groups: BTreeMap<(String, String), Vec<&AddressRecord>> = BTreeMap::new();
     for record in &records.all {
         let domain = &record.domain;
         let long = format!("{}.{}.{}.{domain}", record.group, record.network, record.deployment);
@@ -36,10 +36,10 @@ pub(crate) fn with_queries(records: &Records) -> Vec<(String, String)> {
     for ((group, network), members) in groups {
         let zones: BTreeSet<&str> = members.iter().filter_map(|record| record.az_id.as_deref()).collect();
         for chosen in choices(&zones.into_iter().collect::<Vec<_>>()) {
-            let is_in = |record: &&&Record| {
+            let is_in = |record: &&&AddressRecord| {
                 chosen.is_empty() || record.az_id.as_deref().is_some_and(|zone| chosen.contains(&zone))
             };
-            let chosen_records: Vec<&Record> = members.iter().filter(is_in).copied().collect();
+            let chosen_records: Vec<&AddressRecord> = members.iter().filter(is_in).copied().collect();
             // Filters are sorted as texts, as directors write them.
             let mut filters: Vec<String> = chosen.iter().map(|zone| format!("a{zone}")).collect();
             filters.sort();

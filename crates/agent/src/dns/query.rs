@@ -1,6 +1,6 @@
 //! What a name asks for.
 
-use super::records::Record;
+use super::records::AddressRecord;
 
 /// A name taken apart.
 #[derive(Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl<'n> Query<'n> {
     }
 
     /// Filters of one letter are alternatives; those of different letters all have to fit.
-    pub(crate) fn fits(&self, record: &Record) -> bool {
+    pub(crate) fn fits(&self, record: &AddressRecord) -> bool {
         if let Some(host) = self.host
             && record.id != host
             && record.index.map(|index| index.to_string()).as_deref() != Some(host)

@@ -42,7 +42,7 @@ pub(crate) struct AliasTarget {
 
 /// One address of an instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Record {
+pub(crate) struct AddressRecord {
     pub(crate) id: String,
     pub(crate) number: Option<String>,
     pub(crate) group: String,
@@ -63,7 +63,7 @@ pub(crate) struct Records {
     pub(crate) version: u64,
     /// Addresses and names for a hosts file.
     pub(crate) hosts: Vec<(String, String)>,
-    pub(crate) all: Vec<Record>,
+    pub(crate) all: Vec<AddressRecord>,
     aliases: BTreeMap<String, Vec<AliasTarget>>,
     /// By `group.network.deployment.domain`.
     by_group: HashMap<String, Vec<usize>>,
@@ -107,7 +107,7 @@ impl Records {
         Ok(records)
     }
 
-    fn add(&mut self, record: Record) {
+    fn add(&mut self, record: AddressRecord) {
         let at = self.all.len();
         let long = format!("{}.{}.{}.{}", record.group, record.network, record.deployment, record.domain);
         self.by_group.entry(long).or_default().push(at);
@@ -184,15 +184,20 @@ impl Records {
             }
             _ => candidates,
         };
-        let found: Vec<&Record> =
+        let found: Vec<&AddressRecord> =
             candidates.iter().map(|at| &self.all[*at]).filter(|record| query.fits(record)).collect();
         self.healthy(found, query.health, own).into_iter().map(|record| record.address).collect()
     }
 
     /// Those of the wanted health: 0 smart, 1 unhealthy, 3 healthy, 4 all. Of the own instance this machine knows best; of the
     /// others the director tells who is ill.
-    pub(crate) fn healthy<'r>(&self, found: Vec<&'r Record>, filter: u64, own: &OwnHealth) -> Vec<&'r Record> {
-        let is_ill = |record: &Record| match record.agent_id.as_deref() {
+    pub(crate) fn healthy<'r>(
+        &self,
+        found: Vec<&'r AddressRecord>,
+        filter: u64,
+        own: &OwnHealth,
+    ) -> Vec<&'r AddressRecord> {
+        let is_ill = |record: &AddressRecord| match record.agent_id.as_deref() {
             Some(agent) if agent == own.agent_id => !own.is_well,
             Some(agent) => self.ill.contains(agent),
             None => false,
@@ -248,12 +253,12 @@ fn fits(pattern: &str, part: &str) -> bool {
     }
 }
 
-fn record(row: &[Value], needed: [Option<usize>; 6], optional: [Option<usize>; 6]) -> Option<Record> {
+fn record(row: &[Value], needed: [Option<usize>; 6], optional: [Option<usize>; 6]) -> Option<AddressRecord> {
     let text = |at: Option<usize>| row.get(at?)?.as_str().map(str::to_owned);
     let [id, group, network, deployment, ip, domain] = needed.map(text);
     let [number, _, az_id, network_id, agent_id, _] = optional.map(text);
     let group_ids = optional[1].and_then(|at| row.get(at)?.as_array());
-    Some(Record {
+    Some(AddressRecord {
         id: id?,
         number,
         group: group?,

@@ -63,7 +63,7 @@ pub(crate) fn copy(from: &Path, to: &Path) -> Result<Copied, CopyError> {
         kill_point("after a copy was marked");
     }
     let mut links = HashMap::new();
-    copy_entries(data_on(from)?, &Place::at(from), to, &mut links)?;
+    copy_entries(data_on(from)?, &CopiedPath::at(from), to, &mut links)?;
     let mut copied = Copied::default();
     compare_entries(data_on(from)?, to, &mut copied)?;
     let folder = File::open(to).map_err(failed(to))?;
@@ -88,21 +88,21 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>, CopyError> {
 type Links = HashMap<(u64, u64), PathBuf>;
 
 /// Something in the source: how it is reached, and what it is called.
-struct Place {
+struct CopiedPath {
     at: PathBuf,
     name: PathBuf,
 }
 
-impl Place {
+impl CopiedPath {
     fn at(path: &Path) -> Self {
         Self { at: path.to_owned(), name: path.to_owned() }
     }
 }
 
-fn copy_entries(paths: Vec<PathBuf>, from: &Place, to: &Path, links: &mut Links) -> Result<(), CopyError> {
+fn copy_entries(paths: Vec<PathBuf>, from: &CopiedPath, to: &Path, links: &mut Links) -> Result<(), CopyError> {
     for path in paths {
         let Some(name) = path.file_name() else { continue };
-        copy_entry(&Place { at: from.at.join(name), name: from.name.join(name) }, &to.join(name), links)?;
+        copy_entry(&CopiedPath { at: from.at.join(name), name: from.name.join(name) }, &to.join(name), links)?;
     }
     Ok(())
 }
@@ -111,7 +111,7 @@ fn copy_entries(paths: Vec<PathBuf>, from: &Place, to: &Path, links: &mut Links)
     clippy::disallowed_methods,
     reason = "each entry passes the hook first, and the copy counts when its mark goes"
 )]
-fn copy_entry(Place { at, name }: &Place, to: &Path, links: &mut Links) -> Result<(), CopyError> {
+fn copy_entry(CopiedPath { at, name }: &CopiedPath, to: &Path, links: &mut Links) -> Result<(), CopyError> {
     let metadata = fs::symlink_metadata(at).map_err(failed(name))?;
     kill_point("before a file is copied");
     if metadata.is_dir() {
@@ -123,7 +123,7 @@ fn copy_entry(Place { at, name }: &Place, to: &Path, links: &mut Links) -> Resul
             }
         }
         let opened = log_file::open_folder(at).map_err(failed(name))?;
-        let inside = Place { at: log_file::name_of(&opened), name: name.clone() };
+        let inside = CopiedPath { at: log_file::name_of(&opened), name: name.clone() };
         copy_entries(entries(&inside.at)?, &inside, to, links)?;
         return copy_attributes(at, &metadata, to);
     }
@@ -320,7 +320,7 @@ mod tests {
         let opened = log_file::open_folder(&from.join("folder")).unwrap();
         fs::rename(from.join("folder"), from.join("before")).unwrap();
         std::os::unix::fs::symlink(&secret, from.join("folder")).unwrap();
-        let inside = Place { at: log_file::name_of(&opened), name: from.join("folder") };
+        let inside = CopiedPath { at: log_file::name_of(&opened), name: from.join("folder") };
         copy_entries(entries(&inside.at).unwrap(), &inside, to, &mut HashMap::new()).unwrap();
         assert_eq!(fs::read_to_string(to.join("file")).unwrap(), "");
     }

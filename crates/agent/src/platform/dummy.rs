@@ -25,7 +25,7 @@ pub(super) struct Dummy {
 /// An entry of `mounts.json`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Mount {
+struct DummyMount {
     mount_dir: PathBuf,
     mount_options: Option<Vec<String>>,
     disk_cid: String,
@@ -70,7 +70,7 @@ impl Platform for Dummy {
     }
 
     fn mount_persistent_disk(&self, disk: &DiskSettings) -> Result<(), PlatformError> {
-        let mut mounts: Vec<Mount> = self.read("mounts.json");
+        let mut mounts: Vec<DummyMount> = self.read("mounts.json");
         if mounts.iter().any(|mount| mount.disk_cid == disk.id) {
             return Ok(());
         }
@@ -79,7 +79,7 @@ impl Platform for Dummy {
         }
         let store = self.base.store();
         let is_taken = mounts.iter().any(|mount| mount.mount_dir == store);
-        mounts.push(Mount {
+        mounts.push(DummyMount {
             mount_dir: if is_taken { self.base.migration_target() } else { store },
             mount_options: disk.mount_options.clone(),
             disk_cid: disk.id.clone(),
@@ -88,7 +88,7 @@ impl Platform for Dummy {
     }
 
     fn unmount_persistent_disk(&self, disk: &DiskSettings) -> Result<bool, PlatformError> {
-        let mut mounts: Vec<Mount> = self.read("mounts.json");
+        let mut mounts: Vec<DummyMount> = self.read("mounts.json");
         mounts.retain(|mount| mount.disk_cid != disk.id);
         self.write("mounts.json", &mounts)?;
         Ok(true)
@@ -106,7 +106,7 @@ impl Platform for Dummy {
 
     /// The disks stay where they are; only that it was asked for is kept.
     fn migrate_persistent_disk(&self) -> Result<(), PlatformError> {
-        let mounts: Vec<Mount> = self.read("mounts.json");
+        let mounts: Vec<DummyMount> = self.read("mounts.json");
         let on = |folder: PathBuf| {
             let found = mounts.iter().find(|mount| mount.mount_dir == folder);
             found.map(|mount| mount.disk_cid.clone()).unwrap_or_default()

@@ -20,7 +20,7 @@ use windlass_durable::file;
 
 use crate::layout::is_name;
 use crate::log_file;
-use process::{Ended, Runner};
+use process::{EndedScript, Runner};
 
 /// Scripts find the machine's programs whatever the agent was started with.
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
@@ -174,7 +174,7 @@ impl Script {
         };
         let mut command = self.command(env);
         command.stdout(log("stdout").map_err(self.failed())?).stderr(log("stderr").map_err(self.failed())?);
-        let Ended { status, was_cancelled } =
+        let EndedScript { status, was_cancelled } =
             runner.start(&mut command, be_nicer).and_then(process::Running::wait).map_err(self.failed())?;
         match was_cancelled {
             true => Err(ScriptError::Cancelled),

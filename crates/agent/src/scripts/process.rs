@@ -54,12 +54,12 @@ pub(crate) struct Running<'a> {
 
 /// How a script ended.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct EndedScript {
     pub(crate) status: ExitStatus,
     pub(crate) was_cancelled: bool,
 }
 
-impl Ended {
+impl EndedScript {
     /// Its exit code, or, as shells have it, 128 and the signal that ended it.
     pub(crate) fn code(&self) -> i32 {
         self.status.code().unwrap_or_else(|| 128 + self.status.signal().unwrap_or_default())
@@ -161,7 +161,7 @@ impl Running<'_> {
     }
 
     /// Waits until it ends, by itself or because a caller cancels the task.
-    pub(crate) fn wait(mut self) -> io::Result<Ended> {
+    pub(crate) fn wait(mut self) -> io::Result<EndedScript> {
         let mut was_cancelled = false;
         let status = loop {
             if let Some(status) = self.child.try_wait()? {
@@ -174,7 +174,7 @@ impl Running<'_> {
             }
         };
         file::remove_file(&self.note)?;
-        Ok(Ended { status, was_cancelled })
+        Ok(EndedScript { status, was_cancelled })
     }
 
     /// Ends it and what it started, also in other sessions: with a request, and after a while without one.

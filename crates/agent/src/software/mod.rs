@@ -85,28 +85,28 @@ pub(crate) fn make_folders(agent: &Agent, spec: &Spec) -> Result<(), SoftwareErr
 
 /// What a spec wants on the machine.
 #[derive(Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct WantedSoftware {
     jobs: Vec<Bundle>,
     packages: Vec<WantedPackage>,
-    archive: Option<Source>,
+    archive: Option<ArchiveSource>,
 }
 
 #[derive(Debug)]
 struct WantedPackage {
     bundle: Bundle,
-    source: Source,
+    source: ArchiveSource,
 }
 
 /// Where an archive is.
 #[derive(Debug)]
-struct Source {
+struct ArchiveSource {
     blob: String,
     /// Where a director without a store of its own for agents says that it is.
     url: SignedUrl,
     digest: Digest,
 }
 
-impl Source {
+impl ArchiveSource {
     fn new(blob: &str, url: SignedUrl, digest: &str, name: &str, kind: &'static str) -> Result<Self, SoftwareError> {
         let digest =
             Digest::parse(digest).map_err(|source| SoftwareError::Digest { name: name.to_owned(), kind, source })?;
@@ -129,13 +129,13 @@ fn check(name: &str, version: &str, kind: &'static str) -> Result<(), SoftwareEr
     if version.is_empty() { Err(SoftwareError::NoVersion(name.to_owned(), kind)) } else { Ok(()) }
 }
 
-impl Wanted {
+impl WantedSoftware {
     /// Everything is checked before anything changes.
     pub(crate) fn of(agent: &Agent, spec: &Spec) -> Result<Self, SoftwareError> {
         let jobs = spec.jobs();
         let archive = match spec.archive() {
             Some((blob, digest)) => {
-                Some(Source::new(blob, SignedUrl::default(), digest, spec.name(), "archive of the jobs of")?)
+                Some(ArchiveSource::new(blob, SignedUrl::default(), digest, spec.name(), "archive of the jobs of")?)
             }
             None if jobs.is_empty() => None,
             None => return Err(SoftwareError::NoArchive),
@@ -214,7 +214,7 @@ impl WantedPackage {
     fn of(agent: &Agent, package: &PackageOfSpec) -> Result<Self, SoftwareError> {
         check(&package.name, &package.version, "package")?;
         let (blob, url) = (&package.blobstore_id, package.url.clone());
-        let source = Source::new(blob, url, &package.sha1, &package.name, "package")?;
+        let source = ArchiveSource::new(blob, url, &package.sha1, &package.name, "package")?;
         let key = format!("{}-{}", package.version, source.digest);
         Ok(Self { bundle: Bundle::new(&agent.base, Collection::Packages, &package.name, &key), source })
     }

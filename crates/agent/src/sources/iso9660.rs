@@ -36,7 +36,7 @@ enum Names {
 
 /// A file or a folder.
 #[derive(Debug, Clone, Copy)]
-struct Record {
+struct DirectoryRecord {
     start: u64,
     length: u64,
     flags: u8,
@@ -61,7 +61,7 @@ pub(super) fn read_file(image: &File, path: &str, limit: u64) -> io::Result<Opti
 }
 
 /// The root folders of all volumes. They show the same files by other names.
-fn volumes(image: &File) -> io::Result<Vec<(Record, Names)>> {
+fn volumes(image: &File) -> io::Result<Vec<(DirectoryRecord, Names)>> {
     let mut volumes = Vec::new();
     for sector in FIRST_DESCRIPTOR..FIRST_DESCRIPTOR + DESCRIPTORS {
         let found = descriptor(image, sector)?;
@@ -83,7 +83,7 @@ fn descriptor(image: &File, sector: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn find(image: &File, root: Record, names: Names, path: &str) -> io::Result<Option<Record>> {
+fn find(image: &File, root: DirectoryRecord, names: Names, path: &str) -> io::Result<Option<DirectoryRecord>> {
     let mut at = root;
     for name in path.split('/').filter(|name| !name.is_empty()) {
         if at.flags & FOLDER == 0 {
@@ -98,7 +98,7 @@ fn find(image: &File, root: Record, names: Names, path: &str) -> io::Result<Opti
     Ok(Some(at))
 }
 
-fn content(image: &File, record: Record, limit: u64) -> io::Result<Vec<u8>> {
+fn content(image: &File, record: DirectoryRecord, limit: u64) -> io::Result<Vec<u8>> {
     if record.length > limit {
         return Err(io::Error::other(format!("it has {} bytes, more than the {limit} that are read", record.length)));
     }
@@ -120,11 +120,11 @@ fn records(folder: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-fn record(bytes: &[u8]) -> Option<Record> {
+fn record(bytes: &[u8]) -> Option<DirectoryRecord> {
     let number = |at: usize| Some(u64::from(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?)));
     // An extended attribute record, which nobody writes any more, stands before the content.
     let start = number(2)? + u64::from(*bytes.get(1)?);
-    Some(Record { start, length: number(10)?, flags: *bytes.get(25)? })
+    Some(DirectoryRecord { start, length: number(10)?, flags: *bytes.get(25)? })
 }
 
 fn is_named(bytes: &[u8], names: Names, wanted: &str) -> bool {

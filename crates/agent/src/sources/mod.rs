@@ -29,7 +29,7 @@ use crate::settings::without_values;
 
 /// A source of settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum SettingsSource {
     /// A file that the CPI puts into the VM.
     File(PathBuf),
     /// A metadata service with user data.
@@ -56,7 +56,7 @@ impl From<String> for Failure {
     }
 }
 
-impl Source {
+impl SettingsSource {
     /// The settings; if there are none, why.
     pub(crate) fn fetch(&self, registry: Registry) -> Result<AgentSettings, Failure> {
         let (document, origin) = match self {
@@ -154,7 +154,7 @@ mod tests {
         let path = folder.path().join("settings.json");
         let fetch = |text: &str, registry| {
             std::fs::write(&path, text).unwrap();
-            let settings = Source::File(path.clone()).fetch(registry);
+            let settings = SettingsSource::File(path.clone()).fetch(registry);
             settings.map(|settings| settings.agent_id.to_string()).map_err(|failure| failure.said)
         };
         assert_eq!(fetch(r#"{"agent_id": "a"}"#, Registry::Unused).unwrap(), "a");
@@ -175,7 +175,7 @@ mod tests {
             if let Some(text) = text {
                 std::fs::write(&path, text).unwrap();
             }
-            Source::File(path.clone()).fetch(Registry::Unused).unwrap_err().may_come
+            SettingsSource::File(path.clone()).fetch(Registry::Unused).unwrap_err().may_come
         };
         assert!(may_come(None) && may_come(Some("")) && may_come(Some(r#"{"agent_id": "a", "vm": {"na"#)));
         assert!(
@@ -190,7 +190,7 @@ mod tests {
         std::fs::write(&registry, r#"{"agent_id": "a"}"#).unwrap();
         let located = serde_json::json!({"registry": {"endpoint": registry}, "server": {"name": "vm-1"}});
         std::fs::write(&path, located.to_string()).unwrap();
-        let settings = Source::File(path).fetch(Registry::ByServerName).unwrap();
+        let settings = SettingsSource::File(path).fetch(Registry::ByServerName).unwrap();
         assert_eq!(settings.agent_id.as_str(), "a");
     }
 }

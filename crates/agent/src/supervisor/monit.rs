@@ -25,7 +25,7 @@ use crate::layout::Base;
 use crate::spec::Spec;
 use crate::tasks::Tasks;
 use mail::Letters;
-use report::{Report, Reported};
+use report::{MonitReport, Reported};
 
 /// Where it listens, and where it sends mail to.
 const ADDRESS: ([u8; 4], u16) = ([127, 0, 0, 1], 2822);
@@ -213,13 +213,13 @@ impl Monit {
         Err(SupervisorError::NotReloaded(before))
     }
 
-    fn report(&self) -> Result<Report, SupervisorError> {
+    fn report(&self) -> Result<MonitReport, SupervisorError> {
         let answer = self.insist("GET", "/_status2?format=xml", "", TRIES)?;
-        Ok(Report::read(&answer))
+        Ok(MonitReport::read(&answer))
     }
 
-    fn try_report(&self) -> Result<Report, SupervisorError> {
-        self.insist("GET", "/_status2?format=xml", "", 1).map(|answer| Report::read(&answer))
+    fn try_report(&self) -> Result<MonitReport, SupervisorError> {
+        self.insist("GET", "/_status2?format=xml", "", 1).map(|answer| MonitReport::read(&answer))
     }
 
     fn tell(&self, service: &str, action: &str) -> Result<(), SupervisorError> {

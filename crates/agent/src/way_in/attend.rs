@@ -17,7 +17,7 @@ use windlass_durable::process::ProcessIdentity;
 
 use super::Incoming;
 use super::terminal::Terminal;
-use super::work::Started;
+use super::work::StartedWork;
 use crate::scripts::process::{signal_each, started_apart};
 
 /// How much is read at once.
@@ -31,8 +31,8 @@ const LINGER: Duration = Duration::from_millis(500);
 const CTRL_D: &[u8] = &[4];
 
 /// Until the process ends, or its client goes.
-pub(super) async fn attend(started: Started, mut incoming: Incoming, output: mpsc::Sender<Bytes>) {
-    let Started { mut child, terminal } = started;
+pub(super) async fn attend(started: StartedWork, mut incoming: Incoming, output: mpsc::Sender<Bytes>) {
+    let StartedWork { mut child, terminal } = started;
     let (over, ended) = watch::channel(false);
     let stdout = child.stdout.take().map(|stream| pass_on(stream, Frame::Output, output.clone(), ended.clone()));
     let stderr = child.stderr.take().map(|stream| pass_on(stream, Frame::Errors, output.clone(), ended.clone()));

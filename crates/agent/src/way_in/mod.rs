@@ -34,9 +34,9 @@ const WAITING: usize = 4;
 
 /// How many may come in.
 #[derive(Debug, Clone)]
-pub(crate) struct Places(Arc<Semaphore>);
+pub(crate) struct VisitorLimit(Arc<Semaphore>);
 
-impl Default for Places {
+impl Default for VisitorLimit {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(PLACES)))
     }

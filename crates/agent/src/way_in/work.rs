@@ -80,14 +80,14 @@ impl Account {
 
 /// A process that works.
 #[derive(Debug)]
-pub(super) struct Started {
+pub(super) struct StartedWork {
     pub(super) child: Child,
     /// In the place of pipes.
     pub(super) terminal: Option<Terminal>,
 }
 
 /// Starts it, with pipes or on a terminal, in a process group of its own.
-pub(super) fn start(agent: &Agent, wanted: &WayIn) -> Result<Started, WorkError> {
+pub(super) fn start(agent: &Agent, wanted: &WayIn) -> Result<StartedWork, WorkError> {
     if agent.simulation.is_some() {
         return Err(WorkError::Simulated);
     }
@@ -143,7 +143,7 @@ pub(super) fn start(agent: &Agent, wanted: &WayIn) -> Result<Started, WorkError>
         _ => "the agent's program".to_owned(),
     };
     let child = command.spawn().map_err(|source| WorkError::Start { program: name, source })?;
-    Ok(Started { child, terminal })
+    Ok(StartedWork { child, terminal })
 }
 
 /// What a program finds in its environment: nothing of the agent's.

@@ -44,8 +44,8 @@ pub(crate) async fn measure(arguments: &BenchApiArgs) -> Result<Report, BenchErr
 }
 
 /// What was seen.
-struct Figures {
-    subjects: Vec<Subject>,
+struct ApiFigures {
+    subjects: Vec<MeasuredRoute>,
     idle_kib: u64,
     peak_kib: u64,
     /// While all connections ask for the list of instances.
@@ -53,7 +53,7 @@ struct Figures {
 }
 
 /// Something that is measured.
-struct Subject {
+struct MeasuredRoute {
     name: String,
     asks: Asks,
     /// How large an answer is.
@@ -102,7 +102,7 @@ async fn instances_in_full(requests: &Requests, connection: &mut Connection) -> 
     Ok(result.body.len())
 }
 
-async fn figures(arguments: &BenchApiArgs) -> io::Result<Figures> {
+async fn figures(arguments: &BenchApiArgs) -> io::Result<ApiFigures> {
     let mut director = ScratchDirector::new(&json!({}))?;
     director.start(None).await?;
     let idle_kib = director.idle_memory_kib().await?;
@@ -119,7 +119,7 @@ async fn figures(arguments: &BenchApiArgs) -> io::Result<Figures> {
         let body = load.connect().await?.ok(&requests.get(path)).await?.body.to_vec();
         let size = body.len();
         let server = Floor::start(body).await?;
-        subjects.push(Subject {
+        subjects.push(MeasuredRoute {
             name: format!("GET {path}{}", if is_written { ", with writes beside it" } else { "" }),
             asks: Asks::Route(requests.get(path)),
             size,
@@ -132,7 +132,7 @@ async fn figures(arguments: &BenchApiArgs) -> io::Result<Figures> {
         });
     }
     let size = instances_in_full(&requests, &mut load.connect().await?).await?;
-    subjects.push(Subject {
+    subjects.push(MeasuredRoute {
         name: format!("{} instances in full", arguments.instances),
         asks: Asks::InFull(requests.clone()),
         size,
@@ -173,7 +173,7 @@ async fn figures(arguments: &BenchApiArgs) -> io::Result<Figures> {
         load.connect().await?.ok(&write).await?;
         load.send_each_once(arguments.connections, vec![requests.get(&instances); arguments.connections]).await?;
     }
-    Ok(Figures { subjects, idle_kib, peak_kib, crowd_kib: director.memory_kib("VmHWM:")? })
+    Ok(ApiFigures { subjects, idle_kib, peak_kib, crowd_kib: director.memory_kib("VmHWM:")? })
 }
 
 /// Writes from time to time, until it fails.
@@ -191,15 +191,15 @@ async fn write_often(load: &Load, write: Option<&[u8]>) -> io::Error {
     }
 }
 
-impl Subject {
+impl MeasuredRoute {
     fn ratio(&self) -> Option<f64> {
         self.floor.as_ref().map(|_| self.measured.rate() / self.of_floor.rate())
     }
 }
 
-impl Figures {
+impl ApiFigures {
     fn table(&self, arguments: &BenchApiArgs) -> Table {
-        let row = |subject: &Subject| {
+        let row = |subject: &MeasuredRoute| {
             let times = &subject.measured.times;
             vec![
                 subject.name.clone(),
@@ -231,7 +231,7 @@ impl Figures {
     }
 
     fn quoted(&self, arguments: &BenchApiArgs) -> Vec<Figure> {
-        let quote = |subject: &Subject| Figure {
+        let quote = |subject: &MeasuredRoute| Figure {
             what: format!("answers to {} over TLS", subject.name),
             value: format!("{:.0} a second", subject.measured.rate()),
             ratio: subject.ratio().map(|ratio| format!("{ratio:.2} times a bare server's")),

@@ -47,7 +47,7 @@ fn failed(source: io::Error) -> BenchError {
 
 /// What was measured, by name, in the order of the first measurements.
 #[derive(Default)]
-struct Figures {
+struct LocalFigures {
     times: Vec<(String, Vec<Duration>)>,
     bare: Vec<&'static str>,
     /// Of each row of VMs: from `create_vm` to the first pong.
@@ -55,7 +55,7 @@ struct Figures {
     at_once: Duration,
 }
 
-impl Figures {
+impl LocalFigures {
     fn note(&mut self, what: &str, time: Duration) {
         match self.times.iter_mut().find(|(name, _)| name == what) {
             Some((_, times)) => times.push(time),
@@ -64,8 +64,12 @@ impl Figures {
     }
 }
 
-async fn all_figures(progress: Progress<'_>, cloud: &ScratchCloud, arguments: &BenchLocalArgs) -> io::Result<Figures> {
-    let mut figures = Figures::default();
+async fn all_figures(
+    progress: Progress<'_>,
+    cloud: &ScratchCloud,
+    arguments: &BenchLocalArgs,
+) -> io::Result<LocalFigures> {
+    let mut figures = LocalFigures::default();
     let (mut bare, refused) = match cloud.isolation() {
         Isolation::Container => Bare::of_this_machine(cloud.folder(), &cloud.root())?,
         Isolation::Process => Default::default(),
@@ -75,7 +79,7 @@ async fn all_figures(progress: Progress<'_>, cloud: &ScratchCloud, arguments: &B
     }
     figures.bare = bare.iter().map(|bare| bare.runtime).collect();
     for round in 0..WARM_UP + arguments.runs {
-        let mut warm_up = Figures::default();
+        let mut warm_up = LocalFigures::default();
         let figures = if round < WARM_UP { &mut warm_up } else { &mut figures };
         for bare in &mut bare {
             let time = bare.start()?;
@@ -99,7 +103,7 @@ const CREATE_VM: &str = "create_vm";
 const FIRST_PONG: &str = "create_vm to the first pong";
 
 /// A VM with a disk, from its beginning to its end.
-async fn life(cloud: &ScratchCloud, figures: &mut Figures) -> io::Result<()> {
+async fn life(cloud: &ScratchCloud, figures: &mut LocalFigures) -> io::Result<()> {
     let begun = Instant::now();
     let vm = cloud.vm().await?;
     figures.note(CREATE_VM, begun.elapsed());
@@ -121,7 +125,7 @@ async fn life(cloud: &ScratchCloud, figures: &mut Figures) -> io::Result<()> {
     Ok(())
 }
 
-async fn snapshots(cloud: &ScratchCloud, figures: &mut Figures) -> io::Result<()> {
+async fn snapshots(cloud: &ScratchCloud, figures: &mut LocalFigures) -> io::Result<()> {
     let vm = cloud.vm().await?;
     first_pong(&vm.agent).await?;
     let disk = text(&cloud.ok("create_disk", json!([DISK_MIB, {}, vm.cid])).await?)?;
@@ -189,7 +193,7 @@ fn ends(times: &[Duration]) -> (Duration, Duration) {
     (percentile(&times[..ends], 50), percentile(&times[times.len() - ends..], 50))
 }
 
-impl Figures {
+impl LocalFigures {
     fn median(&self, what: &str) -> Option<f64> {
         let (_, times) = self.times.iter().find(|(name, _)| name == what)?;
         Some(percentile(times, 50).as_secs_f64())

@@ -54,13 +54,13 @@ pub(crate) async fn measure(arguments: &BenchRegistryArgs) -> Result<Report, Ben
     }
     let mut subjects = Vec::new();
     if let Some(nginx) = &nginx {
-        subjects.push(Subject::new("nginx, a file".into(), nginx.address, vec![nginx.request()]));
+        subjects.push(MeasuredRegistry::new("nginx, a file".into(), nginx.address, vec![nginx.request()]));
     }
     for (database, registry) in &registries {
-        subjects.push(Subject::new(format!("reads, {database}"), registry.address, reads(registry.address)));
+        subjects.push(MeasuredRegistry::new(format!("reads, {database}"), registry.address, reads(registry.address)));
     }
     for (database, registry) in &registries {
-        subjects.push(Subject::new(format!("writes, {database}"), registry.address, writes(&settings)));
+        subjects.push(MeasuredRegistry::new(format!("writes, {database}"), registry.address, writes(&settings)));
     }
     let time = Duration::from_secs(arguments.seconds);
     for round in 0..=ROUNDS {
@@ -129,23 +129,23 @@ fn writes(settings: &str) -> Vec<Vec<u8>> {
 }
 
 /// Something that is measured.
-struct Subject {
+struct MeasuredRegistry {
     name: String,
     load: Load,
     requests: Rc<Vec<Vec<u8>>>,
     measured: Measured,
 }
 
-impl Subject {
+impl MeasuredRegistry {
     fn new(name: String, address: SocketAddr, requests: Vec<Vec<u8>>) -> Self {
         Self { name, load: Load::new(address), requests: Rc::new(requests), measured: Measured::default() }
     }
 }
 
-fn quoted(subjects: &[Subject], nginx: bool) -> Vec<Figure> {
+fn quoted(subjects: &[MeasuredRegistry], nginx: bool) -> Vec<Figure> {
     let (standard, registries) = subjects.split_at(usize::from(nginx));
     let standard = standard.first().map(|nginx| nginx.measured.rate());
-    let quote = |subject: &Subject| {
+    let quote = |subject: &MeasuredRegistry| {
         let rate = subject.measured.rate();
         let figure = Figure::new(format!("{} of a registry", subject.name), format!("{rate:.0} a second"));
         match standard {
@@ -156,7 +156,7 @@ fn quoted(subjects: &[Subject], nginx: bool) -> Vec<Figure> {
     registries.iter().map(quote).collect()
 }
 
-fn table(subjects: &[Subject], arguments: &BenchRegistryArgs, nginx: bool, postgres: bool) -> Table {
+fn table(subjects: &[MeasuredRegistry], arguments: &BenchRegistryArgs, nginx: bool, postgres: bool) -> Table {
     let milliseconds = |time: Duration| format!("{:.2} ms", time.as_secs_f64() * 1000.0);
     let standard = subjects.first().filter(|_| nginx).map(|subject| subject.measured.rate());
     let rows = subjects.iter().map(|subject| {

@@ -42,7 +42,7 @@ impl Default for RegistryPlace {
 
 /// What has happened so far.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Seen {
+pub(super) struct RegistryTraffic {
     /// Settings were stored or removed.
     pub(super) writes: u64,
     /// Settings were asked for by the instance whose they are.
@@ -89,8 +89,8 @@ impl WatchedRegistry {
         profile
     }
 
-    pub(super) fn seen(&self) -> Seen {
-        self.registry.instances().into_iter().fold(Seen::default(), |sum, (_, counts)| Seen {
+    pub(super) fn seen(&self) -> RegistryTraffic {
+        self.registry.instances().into_iter().fold(RegistryTraffic::default(), |sum, (_, counts)| RegistryTraffic {
             writes: sum.writes + counts.writes + counts.deletions,
             reads: sum.reads + counts.reads,
             lookups: sum.lookups + counts.lookups,

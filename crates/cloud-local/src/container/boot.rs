@@ -31,7 +31,7 @@ pub(crate) enum Boot {
 
 /// What a stemcell's root file system tells.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Image {
+pub(crate) struct BootableRoot {
     pub(crate) boot: Boot,
     /// Where the agent looks for its settings.
     pub(crate) settings_path: PathBuf,
@@ -63,7 +63,7 @@ pub(crate) enum ImageError {
     Io(#[from] std::io::Error),
 }
 
-impl Image {
+impl BootableRoot {
     /// Looks at the root file system in the folder `root`. `has_agent`: it gets one in any case.
     pub(crate) fn of(root: &Path, has_agent: bool) -> Result<Self, ImageError> {
         let root = Root::open(root)?;
@@ -171,9 +171,9 @@ mod tests {
     fn each_kind_of_stemcell_is_booted_its_own_way() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
-        assert!(matches!(Image::of(root, false), Err(ImageError::NoAgent)));
+        assert!(matches!(BootableRoot::of(root, false), Err(ImageError::NoAgent)));
         put(root, &AGENT[1..], "");
-        let image = Image::of(root, false).unwrap();
+        let image = BootableRoot::of(root, false).unwrap();
         let command = [AGENT, "-P", "ubuntu", "-C", AGENT_CONFIG, "-M", "dummy"].map(str::to_owned).to_vec();
         assert_eq!(image.boot, Boot::Agent { command });
         assert_eq!(image.agent_config, Some(container_config()));
@@ -182,13 +182,13 @@ mod tests {
         config["RunsJobs"] = json!(true);
         put(root, &AGENT_CONFIG[1..], &config.to_string());
         let command = [AGENT, "-P", "ubuntu", "-C", AGENT_CONFIG].map(str::to_owned).to_vec();
-        assert_eq!(Image::of(root, false).unwrap().boot, Boot::Agent { command }, "ours needs no monit");
+        assert_eq!(BootableRoot::of(root, false).unwrap().boot, Boot::Agent { command }, "ours needs no monit");
         put(root, "sbin/init", "");
-        assert!(matches!(Image::of(root, false).unwrap().boot, Boot::Agent { .. }), "it would start no agent");
+        assert!(matches!(BootableRoot::of(root, false).unwrap().boot, Boot::Agent { .. }), "it would start no agent");
         put(root, "lib/systemd/system/bosh-agent.service", "");
-        assert_eq!(Image::of(root, false).unwrap().boot, Boot::Systemd);
+        assert_eq!(BootableRoot::of(root, false).unwrap().boot, Boot::Systemd);
         put(root, "usr/sbin/runsvdir-start", "");
-        assert_eq!(Image::of(root, false).unwrap().boot, Boot::Runit);
+        assert_eq!(BootableRoot::of(root, false).unwrap().boot, Boot::Runit);
     }
 
     #[test]
@@ -198,12 +198,12 @@ mod tests {
         let sources = json!([{"Type": "HTTP", "URI": "http://x"}, {"Type": "File", "SettingsPath": "/etc/own.json"}]);
         let config = json!({"Infrastructure": {"Settings": {"Sources": sources}}}).to_string();
         put(folder.path(), &AGENT_CONFIG[1..], &config);
-        let image = Image::of(folder.path(), false).unwrap();
+        let image = BootableRoot::of(folder.path(), false).unwrap();
         assert_eq!((image.settings_path.to_str(), image.agent_config), (Some("/etc/own.json"), None));
         assert!(!image.asks_registry);
         put(folder.path(), &AGENT_CONFIG[1..], &config.replace("File", "CDROM"));
-        assert!(matches!(Image::of(folder.path(), false), Err(ImageError::NoSettingsFile)));
+        assert!(matches!(BootableRoot::of(folder.path(), false), Err(ImageError::NoSettingsFile)));
         put(folder.path(), &AGENT_CONFIG[1..], "{");
-        assert!(matches!(Image::of(folder.path(), false), Err(ImageError::Config(_))));
+        assert!(matches!(BootableRoot::of(folder.path(), false), Err(ImageError::Config(_))));
     }
 }

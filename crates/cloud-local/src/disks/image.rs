@@ -28,7 +28,7 @@ const REPAIRED: i32 = 1;
 
 /// An image in a disk's folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Image {
+pub(crate) struct DiskImage {
     path: PathBuf,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct LoopDevice {
     pub(super) device: Device,
 }
 
-impl Image {
+impl DiskImage {
     pub(crate) fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }

@@ -10,7 +10,7 @@ use windlass_durable::file;
 use windlass_durable::lock::FileLock;
 
 use super::error::{DiskError, io_error};
-use super::image::Image;
+use super::image::DiskImage;
 use super::{copy, copy_tree, folder, freeze, space};
 use crate::cloud::LocalCloud;
 use crate::isolation::Isolation;
@@ -233,8 +233,8 @@ impl<'a> LockedDisk<'a> {
         Ok(())
     }
 
-    fn image(&self) -> Image {
-        Image::new(self.data())
+    fn image(&self) -> DiskImage {
+        DiskImage::new(self.data())
     }
 }
 
@@ -261,11 +261,11 @@ pub(crate) fn fill_new(form: DiskForm, to: &Path, size_mib: u64, from: Option<&P
         }
         (DiskForm::Image, None) => {
             space::ensure(folder, size_mib.saturating_mul(MIB))?;
-            Image::new(to).make(size_mib)
+            DiskImage::new(to).make(size_mib)
         }
         (DiskForm::Image, Some(from)) => {
             space::ensure(folder, size_mib.saturating_mul(MIB))?;
-            let image = Image::new(from).copy_to(to)?;
+            let image = DiskImage::new(from).copy_to(to)?;
             if image.size_mib()? < size_mib {
                 image.lengthen(size_mib)?;
                 image.fill_unseen()?;
@@ -278,7 +278,7 @@ pub(crate) fn fill_new(form: DiskForm, to: &Path, size_mib: u64, from: Option<&P
 fn allocated(form: DiskForm, data: &Path) -> Result<u64, DiskError> {
     match form {
         DiskForm::Directory => copy_tree::allocated(data).map_err(io_error("look at", data)),
-        DiskForm::Image => Image::new(data).allocated(),
+        DiskForm::Image => DiskImage::new(data).allocated(),
     }
 }
 

@@ -18,7 +18,7 @@ use windlass_durable::file;
 
 use crate::address;
 use crate::cloud::LocalCloud;
-use crate::container::boot::{self, Image, ImageError};
+use crate::container::boot::{self, BootableRoot, ImageError};
 use crate::container::confinement::Confinement;
 use crate::container::limits::Limits;
 use crate::isolation::Isolation;
@@ -176,11 +176,11 @@ fn complete(
             let limits = Limits::of(&vm.cloud_properties)?;
             let confinement = Confinement::of(&vm.cloud_properties)?;
             cloud.check_space((limits.ephemeral_disk.unwrap_or_default() + FIRST_WRITES) << 20)?;
-            let image = Image::of(&root, borrowed.is_some()).map_err(|error| unusable(&error))?;
+            let image = BootableRoot::of(&root, borrowed.is_some()).map_err(|error| unusable(&error))?;
             if record.settings_from == SettingsFrom::Registry && !image.asks_registry {
                 return Err(unusable(&ImageError::NoRegistry));
             }
-            let Image { boot, settings_path, agent_config, .. } = image;
+            let BootableRoot { boot, settings_path, agent_config, .. } = image;
             record.container = Some(ContainerRecord {
                 root,
                 userland,

@@ -143,7 +143,7 @@ fn of_disk(cloud: &LocalCloud, disk: &DiskRecord, folder: &Path) -> Result<Vec<P
     if disk.form == DiskForm::Directory {
         return Ok(problems);
     }
-    let image = disks::image::Image::new(&data);
+    let image = disks::image::DiskImage::new(&data);
     if disks::locked::own_point(folder).exists() {
         settle("still mounted for a change that was killed");
     }

@@ -33,9 +33,9 @@ const NOT_FOUND: u32 = 440012;
 
 /// The type of configs that a path is about.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Kind(&'static str);
+pub(super) struct ConfigKind(&'static str);
 
-impl Kind {
+impl ConfigKind {
     pub(super) const CLOUD: Self = Self("cloud");
     pub(super) const RUNTIME: Self = Self("runtime");
     pub(super) const CPI: Self = Self("cpi");
@@ -121,14 +121,14 @@ pub(super) async fn show(State(director): Shared, Path(id): Path<String>) -> Res
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct NewConfig {
+pub(super) struct PostedConfig {
     r#type: String,
     name: String,
     content: String,
     expected_latest_id: Option<String>,
 }
 
-impl NewConfig {
+impl PostedConfig {
     fn check_names(&self) -> Result<(), ApiError> {
         for (what, word) in [("type", &self.r#type), ("name", &self.name)] {
             if word.is_empty() || word.len() > 255 || word.contains(['\n', '\0']) {
@@ -143,7 +143,7 @@ pub(super) async fn create(
     State(director): Shared,
     Extension(user): Extension<User>,
     Query(query): Parameters,
-    JsonBody(new): JsonBody<NewConfig>,
+    JsonBody(new): JsonBody<PostedConfig>,
 ) -> Result<Response, ApiError> {
     new.check_names()?;
     let expected = new.expected_latest_id.as_deref().map(str::parse::<i64>).transpose();
@@ -188,7 +188,7 @@ async fn note(
 
 /// Either a config against the current version of its name, or any two.
 #[derive(Debug, Deserialize)]
-pub(super) struct Comparison {
+pub(super) struct ConfigComparison {
     r#type: Option<String>,
     name: Option<String>,
     content: Option<String>,
@@ -222,10 +222,10 @@ pub(super) async fn compare(
     State(director): Shared,
     Extension(user): Extension<User>,
     Query(query): Parameters,
-    JsonBody(comparison): JsonBody<Comparison>,
+    JsonBody(comparison): JsonBody<ConfigComparison>,
 ) -> Result<Response, ApiError> {
     match comparison {
-        Comparison { r#type: Some(kind), name: Some(name), content: Some(content), .. } => {
+        ConfigComparison { r#type: Some(kind), name: Some(name), content: Some(content), .. } => {
             let current = director.store.current_config(&kind, &name).await?;
             if let Some(current) = &current {
                 user.must_with(&director, Access::Read, current.team.as_slice())?;
@@ -235,7 +235,7 @@ pub(super) async fn compare(
             let before = current.map(|config| config.content);
             lines(&director, from, before.as_deref(), &content, &query, BAD_CONTENT).await
         }
-        Comparison { from: Some(from), to: Some(to), .. } => {
+        ConfigComparison { from: Some(from), to: Some(to), .. } => {
             let (from, to) = (from.text(&director, &user).await?, to.text(&director, &user).await?);
             lines(&director, BTreeMap::new(), Some(&from), &to, &query, BAD_CONTENT).await
         }
@@ -332,7 +332,7 @@ async fn check(
 
 pub(super) async fn list_kind(
     State(director): Shared,
-    Extension(kind): Extension<Kind>,
+    Extension(kind): Extension<ConfigKind>,
     Query(query): Parameters,
 ) -> Result<Response, ApiError> {
     let limit = limit(&query)?;
@@ -347,7 +347,7 @@ pub(super) async fn list_kind(
 pub(super) async fn create_kind(
     State(director): Shared,
     Extension(user): Extension<User>,
-    Extension(kind): Extension<Kind>,
+    Extension(kind): Extension<ConfigKind>,
     Query(query): Parameters,
     TextBody(content): TextBody,
 ) -> Result<StatusCode, ApiError> {
@@ -361,7 +361,7 @@ pub(super) async fn create_kind(
 
 pub(super) async fn compare_kind(
     State(director): Shared,
-    Extension(kind): Extension<Kind>,
+    Extension(kind): Extension<ConfigKind>,
     Query(query): Parameters,
     TextBody(content): TextBody,
 ) -> Result<Response, ApiError> {

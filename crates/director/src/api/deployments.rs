@@ -26,7 +26,7 @@ use super::{ApiError, Shared, User, queue, written_json};
 use crate::Director;
 use crate::software;
 use crate::store::{BriefInstance, ConfigLabel, ListedDeployment};
-use crate::tasks::{Asker, DeployOptions, Job, Prepared, Purpose, prepare};
+use crate::tasks::{Asker, DeployOptions, Job, PreparedDeploy, Purpose, prepare};
 use crate::team_limits;
 
 /// How long the templates of a plan may take that no task is made for: readers may ask for one.
@@ -286,7 +286,7 @@ pub(super) async fn plan(
     let asker = Asker { user: &user.name, task: None, template_time, sees_values };
     let prepared = prepare(&director, &deployment, &manifest, &options, Purpose::Look, asker).await;
     let prepared = prepared.map_err(|error| ApiError::bad_request(40000, explain(&error)))?;
-    let Prepared { mut plan, needs_ruby, .. } = prepared;
+    let PreparedDeploy { mut plan, needs_ruby, .. } = prepared;
     plan.hide_hashes();
     let mut text = plan.describe_briefly();
     needs_ruby.iter().for_each(|why| text.push_str(&format!("rendered by Ruby: {why}\n")));

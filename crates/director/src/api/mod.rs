@@ -57,7 +57,7 @@ use crate::limits::TASKS_OF_A_USER;
 use crate::store::{LOOK_UP, NewTask, StoredJob};
 use crate::tasks::Job;
 pub(crate) use auth::User;
-use configs::Kind;
+use configs::ConfigKind;
 pub(crate) use error::ApiError;
 use permissions::{Access, Permission};
 pub(crate) use standby::serve as serve_standby;
@@ -118,9 +118,9 @@ fn for_readers() -> Routes {
     Router::new()
         .route("/networks", get(releases::nothing))
         .route("/configs/{id}", get(configs::show))
-        .merge(kind_to_read("/cloud_configs", "/cloud_configs/diff", Kind::CLOUD))
-        .merge(kind_to_read("/runtime_configs", "/runtime_configs/diff", Kind::RUNTIME))
-        .merge(kind_to_read("/cpi_configs", "/cpi_configs/diff", Kind::CPI))
+        .merge(kind_to_read("/cloud_configs", "/cloud_configs/diff", ConfigKind::CLOUD))
+        .merge(kind_to_read("/runtime_configs", "/runtime_configs/diff", ConfigKind::RUNTIME))
+        .merge(kind_to_read("/cpi_configs", "/cpi_configs/diff", ConfigKind::CPI))
         .route("/resurrection", get(problems::resurrection))
         .route("/metrics", get(watching::metrics))
         .route("/events/{id}", get(events::show))
@@ -229,9 +229,9 @@ fn for_makers() -> Routes {
 fn for_admins() -> Routes {
     Router::new()
         .route("/stemcells/{name}/{version}", delete(stemcells::remove))
-        .merge(kind_to_write("/cloud_configs", Kind::CLOUD))
-        .merge(kind_to_write("/runtime_configs", Kind::RUNTIME))
-        .merge(kind_to_write("/cpi_configs", Kind::CPI))
+        .merge(kind_to_write("/cloud_configs", ConfigKind::CLOUD))
+        .merge(kind_to_write("/runtime_configs", ConfigKind::RUNTIME))
+        .merge(kind_to_write("/cpi_configs", ConfigKind::CPI))
         .route("/resurrection", put(problems::pause_resurrection))
         .route("/releases/{name}", delete(releases::remove))
         .route("/releases/export", post(releases::export))
@@ -267,11 +267,11 @@ fn streams() -> [(Permission, Routes); 3] {
     ]
 }
 
-fn kind_to_read(path: &str, diff: &str, kind: Kind) -> Routes {
+fn kind_to_read(path: &str, diff: &str, kind: ConfigKind) -> Routes {
     Router::new().route(path, get(configs::list_kind)).route(diff, post(configs::compare_kind)).layer(Extension(kind))
 }
 
-fn kind_to_write(path: &str, kind: Kind) -> Routes {
+fn kind_to_write(path: &str, kind: ConfigKind) -> Routes {
     Router::new().route(path, post(configs::create_kind)).layer(Extension(kind))
 }
 

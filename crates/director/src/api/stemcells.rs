@@ -32,7 +32,7 @@ pub(super) async fn list(State(director): Shared) -> Result<Json<Vec<Stemcell>>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct Wanted {
+pub(super) struct WantedStemcells {
     stemcell: WantedStemcell,
 }
 
@@ -45,7 +45,7 @@ struct WantedStemcell {
 /// Whether some cloud lacks a stemcell, so that clients need not send it again.
 pub(super) async fn is_needed(
     State(director): Shared,
-    JsonBody(wanted): JsonBody<Wanted>,
+    JsonBody(wanted): JsonBody<WantedStemcells>,
 ) -> Result<Json<Needed>, ApiError> {
     // A cpi config may have come since the last task.
     director.refresh_clouds().await.map_err(|error| ApiError::internal(&error))?;

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::{ApiError, Shared};
 use crate::Director;
-use crate::limits::Health;
+use crate::limits::DirectorHealth;
 use crate::store::Store;
 use crate::webhook;
 use windlass_contract::explain;
@@ -21,17 +21,17 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Without credentials, and without saying anything but whether.
 pub(super) async fn health(State(director): Shared) -> Response {
     match director.limits.health(look(&director.store)).await {
-        Health::Well => (StatusCode::OK, "ok\n").into_response(),
-        Health::Full => (StatusCode::INSUFFICIENT_STORAGE, "the director's disk is full\n").into_response(),
-        Health::Silent => (StatusCode::SERVICE_UNAVAILABLE, "the database does not answer\n").into_response(),
+        DirectorHealth::Well => (StatusCode::OK, "ok\n").into_response(),
+        DirectorHealth::Full => (StatusCode::INSUFFICIENT_STORAGE, "the director's disk is full\n").into_response(),
+        DirectorHealth::Silent => (StatusCode::SERVICE_UNAVAILABLE, "the database does not answer\n").into_response(),
     }
 }
 
-async fn look(store: &Store) -> Health {
+async fn look(store: &Store) -> DirectorHealth {
     match tokio::time::timeout(PATIENCE, store.try_writing()).await {
-        Ok(Ok(())) => Health::Well,
-        Ok(Err(error)) if error.is_full() => Health::Full,
-        _ => Health::Silent,
+        Ok(Ok(())) => DirectorHealth::Well,
+        Ok(Err(error)) if error.is_full() => DirectorHealth::Full,
+        _ => DirectorHealth::Silent,
     }
 }
 

@@ -39,7 +39,7 @@ const AT_ONCE: usize = 128;
 
 /// How the instances of a deployment are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Health {
+pub(crate) struct DeploymentHealth {
     /// So many answer.
     pub healthy: usize,
     /// So many do not, or have no VM.
@@ -48,15 +48,15 @@ pub(crate) struct Health {
 
 /// What the latest round found, by deployment.
 #[derive(Debug, Default)]
-pub(crate) struct HealthRecord(Mutex<BTreeMap<String, Health>>);
+pub(crate) struct HealthRecord(Mutex<BTreeMap<String, DeploymentHealth>>);
 
 impl HealthRecord {
     /// Of all deployments.
-    pub(crate) fn all(&self) -> BTreeMap<String, Health> {
+    pub(crate) fn all(&self) -> BTreeMap<String, DeploymentHealth> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn replace(&self, found: BTreeMap<String, Health>) {
+    fn replace(&self, found: BTreeMap<String, DeploymentHealth>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = found;
     }
 }
@@ -103,7 +103,7 @@ async fn round(
     pulses.retain(|name, _| seen.contains_key(name));
     for (deployment, seen) in seen {
         let healthy = seen.iter().filter(|seen| seen.answered).count();
-        health.insert(deployment.to_string(), Health { healthy, unhealthy: seen.len() - healthy });
+        health.insert(deployment.to_string(), DeploymentHealth { healthy, unhealthy: seen.len() - healthy });
         let pulses = pulses.entry(deployment.clone()).or_default();
         if is_locked(&deployment) {
             // Somebody works on it, and silence means nothing.
@@ -389,6 +389,6 @@ mod tests {
         assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
         let health = bench.director.health.all();
         assert_eq!(health.len(), 20);
-        assert!(health.values().all(|health| *health == Health { healthy: 0, unhealthy: 1 }), "{health:?}");
+        assert!(health.values().all(|health| *health == DeploymentHealth { healthy: 0, unhealthy: 1 }), "{health:?}");
     }
 }

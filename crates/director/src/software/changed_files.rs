@@ -11,7 +11,7 @@ use windlass_render::{HiddenLine, LineChange, changed_lines, render_hidden};
 
 use super::{Rendering, SoftwareError, provided, unfilled};
 use crate::Director;
-use crate::tasks::Prepared;
+use crate::tasks::PreparedDeploy;
 
 /// At most so many lines of a file are told.
 const TOLD: usize = 100;
@@ -22,7 +22,7 @@ type Files = BTreeMap<(String, String), Vec<HiddenLine>>;
 /// Compares what a plan would bring to VMs with what they have.
 pub(crate) async fn changed_files(
     director: &Director,
-    prepared: &Prepared,
+    prepared: &PreparedDeploy,
     user: &str,
 ) -> Result<ChangedFiles, SoftwareError> {
     let plan = &prepared.plan;

@@ -254,25 +254,25 @@ impl Store {
 }
 
 /// What a change does, to what, and of which instance. None for changes that nobody asks about.
-enum Owner<'c> {
+enum ChangeOwner<'c> {
     Instance(&'c InstanceId),
     OfVm(&'c str),
     OfDisk(&'c str),
     Nobody,
 }
 
-fn words(change: &Change) -> Option<(&'static str, &'static str, Option<String>, Owner<'_>)> {
+fn words(change: &Change) -> Option<(&'static str, &'static str, Option<String>, ChangeOwner<'_>)> {
     Some(match change {
         Change::CreateStemcell { stemcell, .. } => {
-            ("create", "stemcell", Some(format!("{}/{}", stemcell.name, stemcell.version)), Owner::Nobody)
+            ("create", "stemcell", Some(format!("{}/{}", stemcell.name, stemcell.version)), ChangeOwner::Nobody)
         }
-        Change::DeleteStemcell { cid, .. } => ("delete", "stemcell", Some(cid.to_string()), Owner::Nobody),
-        Change::CreateVm { vm } => ("create", "vm", None, Owner::Instance(&vm.instance)),
-        Change::DeleteVm { cid } => ("delete", "vm", Some(cid.to_string()), Owner::OfVm(cid.as_str())),
-        Change::CreateDisk { disk, .. } => ("create", "disk", None, Owner::Instance(&disk.instance)),
-        Change::DeleteDisk { cid } => ("delete", "disk", Some(cid.to_string()), Owner::OfDisk(cid.as_str())),
-        Change::SnapshotDisk { disk, .. } => ("create", "snapshot", None, Owner::OfDisk(disk.as_str())),
-        Change::DeleteSnapshot { cid } => ("delete", "snapshot", Some(cid.to_string()), Owner::Nobody),
+        Change::DeleteStemcell { cid, .. } => ("delete", "stemcell", Some(cid.to_string()), ChangeOwner::Nobody),
+        Change::CreateVm { vm } => ("create", "vm", None, ChangeOwner::Instance(&vm.instance)),
+        Change::DeleteVm { cid } => ("delete", "vm", Some(cid.to_string()), ChangeOwner::OfVm(cid.as_str())),
+        Change::CreateDisk { disk, .. } => ("create", "disk", None, ChangeOwner::Instance(&disk.instance)),
+        Change::DeleteDisk { cid } => ("delete", "disk", Some(cid.to_string()), ChangeOwner::OfDisk(cid.as_str())),
+        Change::SnapshotDisk { disk, .. } => ("create", "snapshot", None, ChangeOwner::OfDisk(disk.as_str())),
+        Change::DeleteSnapshot { cid } => ("delete", "snapshot", Some(cid.to_string()), ChangeOwner::Nobody),
         _ => return None,
     })
 }
@@ -281,10 +281,10 @@ fn words(change: &Change) -> Option<(&'static str, &'static str, Option<String>,
 pub(super) async fn intent_begins(transaction: &mut Transaction, intent: &Intent) -> Result<(), StoreError> {
     let Some((action, object_type, name, owner)) = words(&intent.change) else { return Ok(()) };
     let (of_instance, of_vm, of_disk) = match owner {
-        Owner::Instance(id) => (id.as_str(), "", ""),
-        Owner::OfVm(cid) => ("", cid, ""),
-        Owner::OfDisk(cid) => ("", "", cid),
-        Owner::Nobody => ("", "", ""),
+        ChangeOwner::Instance(id) => (id.as_str(), "", ""),
+        ChangeOwner::OfVm(cid) => ("", cid, ""),
+        ChangeOwner::OfDisk(cid) => ("", "", cid),
+        ChangeOwner::Nobody => ("", "", ""),
     };
     let instance = sqlx::query(
         "SELECT deployment, instance_group || '/' || id AS name FROM instances WHERE id = $1

@@ -13,7 +13,7 @@ use super::TaskError;
 use crate::Director;
 
 /// Who holds which address.
-type Reserved = BTreeMap<IpAddr, String>;
+type AddressHolders = BTreeMap<IpAddr, String>;
 
 /// The limits of the clouds that a plan needs something of, by the names of their CPIs. A CPI that says nothing has none, and one
 /// that fails says so itself, and better, when it is asked for something.
@@ -53,7 +53,7 @@ pub(super) fn must_be_possible(
 async fn of_needs(
     director: &Director,
     needs: BTreeMap<&CpiName, BTreeSet<IpAddr>>,
-    (instances, reserved): (&[CurrentInstance], &Reserved),
+    (instances, reserved): (&[CurrentInstance], &AddressHolders),
 ) -> Result<BTreeMap<CpiName, CloudLimits>, TaskError> {
     let mut limits = BTreeMap::new();
     for (name, addresses) in needs {
@@ -79,7 +79,7 @@ async fn of_needs(
 /// took one since the plan was made is met when it is reserved.
 async fn only_strangers(
     director: &Director,
-    (instances, planned): (&[CurrentInstance], &Reserved),
+    (instances, planned): (&[CurrentInstance], &AddressHolders),
     wanted: &BTreeSet<IpAddr>,
     limits: &mut CloudLimits,
 ) -> Result<(), TaskError> {

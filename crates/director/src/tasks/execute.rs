@@ -6,7 +6,7 @@ use windlass_contract::{Object, VmCid};
 use windlass_operations::ledger::Fact;
 use windlass_operations::software::SoftwareSource;
 use windlass_operations::steps::{Context, InstanceIdentity, InstanceWork, Progress};
-use windlass_planning::desired::{UpdateSettings, WatchTime};
+use windlass_planning::desired::{UpdateBlock, WatchTime};
 use windlass_planning::names::{DeploymentName, InstanceId};
 use windlass_planning::plan::{Action, ActionKind, CurrentInstance, InstancePlan};
 use windlass_planning::records::VmRecord;
@@ -25,7 +25,7 @@ pub(super) struct Execution {
 }
 
 /// The VM of an agent, and the spec that it installed everything for.
-pub(super) type Prepared = (VmCid, Object);
+pub(super) type PreparedVm = (VmCid, Object);
 
 /// What has to go well, and what may fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl Execution {
         let work = InstanceWork {
             context,
             spec: plan.spec.clone(),
-            watch: Some(UpdateSettings::default().update_watch_time),
+            watch: Some(UpdateBlock::default().update_watch_time),
             vm: current.and_then(|current| current.vm.clone()),
             spare: current.and_then(|current| current.spare.clone()),
             disks: current.map(|current| current.disks.clone()).unwrap_or_default(),
@@ -127,13 +127,13 @@ impl Execution {
     }
 
     /// Has the VM beside the instance's install what it will run; gives what its agent was told.
-    pub(super) async fn prepare_spare(&mut self) -> Result<Option<Prepared>, TaskError> {
+    pub(super) async fn prepare_spare(&mut self) -> Result<Option<PreparedVm>, TaskError> {
         self.work.prepare_spare().await?;
         Ok(self.work.prepared.clone())
     }
 
     /// An agent has been told this already.
-    pub(super) fn having_prepared(mut self, prepared: Option<Prepared>) -> Self {
+    pub(super) fn having_prepared(mut self, prepared: Option<PreparedVm>) -> Self {
         self.work.prepared = prepared;
         self
     }

@@ -51,7 +51,7 @@ pub(crate) use error::TaskError;
 pub(crate) use export_release::ExportRequest;
 pub(crate) use job::{DeployOptions, InstanceChange, Job};
 pub(crate) use log::{EventStage, OutputKind, TaskLog};
-pub(crate) use prepare::{Asker, Prepared, Purpose, prepare, reload, reload_one};
+pub(crate) use prepare::{Asker, PreparedDeploy, Purpose, prepare, reload, reload_one};
 pub(crate) use run_errand::{ErrandRequest, InstanceFilter};
 pub(crate) use scan::errands_of;
 pub(crate) use scan_and_fix::Suspects;

@@ -37,7 +37,7 @@ const MOST_SIZES: usize = 500;
 const CLOUDS_SOON: Duration = Duration::from_secs(5);
 
 /// What a deploy is about to do.
-pub(crate) struct Prepared {
+pub(crate) struct PreparedDeploy {
     pub(crate) plan: Plan,
     /// What templates see of variables.
     pub(crate) values: Arc<KnownValues>,
@@ -95,7 +95,7 @@ pub(crate) async fn prepare(
     options: &DeployOptions,
     purpose: Purpose,
     asker: Asker<'_>,
-) -> Result<Prepared, TaskError> {
+) -> Result<PreparedDeploy, TaskError> {
     let mut findings = Findings::new();
     let read = || {
         let document = Document::parse(manifest).map_err(|error| TaskError::Input(format!("the manifest: {error}")))?;
@@ -178,7 +178,7 @@ pub(crate) async fn prepare(
         let (azs, networks) = desired.named_places();
         current.numbers.foresee(&azs, &networks);
         let definitions: Vec<_> = manifest.variables.iter().chain(&runtime.variables).collect();
-        let wanted = deployed::Wanted {
+        let wanted = deployed::WantedVariables {
             deployment,
             definitions: &definitions,
             converge: manifest.converge_variables,
@@ -249,7 +249,7 @@ pub(crate) async fn prepare(
     }
     let nesting = name_nesting_vms(director, &plan).await;
     plan.warnings.extend(nesting);
-    Ok(Prepared {
+    Ok(PreparedDeploy {
         plan,
         values,
         current,

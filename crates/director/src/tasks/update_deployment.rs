@@ -18,7 +18,7 @@ use windlass_planning::records::{InstanceRecord, InstanceState};
 use super::execute::{self, Execution, Failures};
 use super::instance_event::with_event;
 use super::log::EventPart;
-use super::prepare::{Asker, Prepared, Purpose, must_have_cloud_config, prepare, reload, reload_one};
+use super::prepare::{Asker, PreparedDeploy, Purpose, must_have_cloud_config, prepare, reload, reload_one};
 use super::{DeployOptions, OutputKind, TaskError, TaskLog, compile, failed_jobs, lock_deployment, resumption};
 use crate::Director;
 use crate::store::StoreError;
@@ -75,7 +75,7 @@ pub(super) async fn prepare_and_reserve(
     deployment: &DeploymentName,
     manifest: &str,
     options: &DeployOptions,
-) -> Result<Prepared, TaskError> {
+) -> Result<PreparedDeploy, TaskError> {
     let purpose = if options.dry_run { Purpose::Look } else { Purpose::Deploy(log.task()) };
     let template_time = director.settings.template_time;
     let asker = Asker { user: log.user(), task: Some(log), template_time, sees_values: true };
@@ -96,7 +96,7 @@ pub(super) async fn prepare_and_reserve(
 async fn reserve(
     director: &Director,
     log: &TaskLog,
-    prepared: &Prepared,
+    prepared: &PreparedDeploy,
     options: &DeployOptions,
 ) -> Result<(), StoreError> {
     director.store.save_plan(log.task(), &prepared.plan).await?;
@@ -149,7 +149,7 @@ pub(super) struct DeployRun<'a> {
     deployment: &'a DeploymentName,
     current: &'a Current,
     /// What agents of VMs that take the place of others installed, by instance.
-    prepared: Mutex<BTreeMap<InstanceId, execute::Prepared>>,
+    prepared: Mutex<BTreeMap<InstanceId, execute::PreparedVm>>,
 }
 
 impl<'a> DeployRun<'a> {
@@ -219,7 +219,7 @@ impl<'a> DeployRun<'a> {
         Ok(())
     }
 
-    fn prepared_for(&self, instance: &InstancePlan) -> Option<execute::Prepared> {
+    fn prepared_for(&self, instance: &InstancePlan) -> Option<execute::PreparedVm> {
         self.prepared.lock().unwrap_or_else(PoisonError::into_inner).get(&instance.id).cloned()
     }
 

@@ -93,7 +93,7 @@ impl Named {
 
 /// The names in configs that belong to nobody, as they are compared.
 #[derive(Debug, Default)]
-struct Reserved {
+struct ReservedNames {
     clouds: BTreeSet<String>,
     /// Of what runs on all VMs.
     everywhere: BTreeSet<String>,
@@ -122,7 +122,7 @@ pub(crate) async fn refuse_those_of_others(
     let compared = |name: &str| if ignores_case { name.to_lowercase() } else { name.to_owned() };
     let names_in = |config: &ConfigRecord| Document::parse(&config.content).ok().map(|it| Named::in_document(&it));
     let read = || {
-        let mut reserved = Reserved::default();
+        let mut reserved = ReservedNames::default();
         for config in &of_nobody {
             let names = names_in(config).unwrap_or_default().all.into_iter().map(|name| compared(&name));
             match config.kind.as_str() {

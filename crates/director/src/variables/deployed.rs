@@ -34,7 +34,7 @@ pub(crate) enum Use {
 
 /// What a manifest and its configs say of variables.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct WantedVariables<'a> {
     pub(crate) deployment: &'a DeploymentName,
     pub(crate) definitions: &'a [&'a VariableDefinition],
     /// Whether definitions that do not say otherwise are converged.
@@ -50,7 +50,7 @@ pub(crate) struct Wanted<'a> {
 /// The values for a plan, and the set that its instances get.
 pub(crate) async fn gather(
     director: &Director,
-    wanted: Wanted<'_>,
+    wanted: WantedVariables<'_>,
     purpose: Use,
 ) -> Result<(KnownValues, Option<VariableSet>), VariablesError> {
     let scope = Scope::of(&director.name, wanted.deployment);
@@ -105,7 +105,7 @@ struct Names {
 }
 
 impl Names {
-    fn of(scope: &Scope, wanted: &Wanted<'_>) -> Self {
+    fn of(scope: &Scope, wanted: &WantedVariables<'_>) -> Self {
         let desired = wanted.desired;
         let software = desired.groups.iter().filter_map(|group| group.software.as_ref());
         let own = software.flat_map(|software| software.given_values().map(|(_, value)| value));
@@ -149,7 +149,7 @@ pub(super) async fn current_values(
 
 struct Deploy<'a> {
     director: &'a Director,
-    wanted: Wanted<'a>,
+    wanted: WantedVariables<'a>,
     scope: &'a Scope,
     set: VariableSet,
     task: i64,

@@ -19,7 +19,7 @@ const USUAL_BITS: u32 = 3072;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Options {
+pub(super) struct CertificateOptions {
     common_name: String,
     organization: String,
     alternative_names: Vec<String>,
@@ -32,7 +32,7 @@ pub(super) struct Options {
     key_length: u32,
 }
 
-pub(super) fn generate(options: &Options, lookup: &mut Lookup<'_>) -> Result<Value, GenerateError> {
+pub(super) fn generate(options: &CertificateOptions, lookup: &mut Lookup<'_>) -> Result<Value, GenerateError> {
     let make = |source| GenerateError::Make { what: "certificate", source };
     let authority = match options.ca.as_str() {
         "" if !options.is_ca => return Err(GenerateError::NoCa),
@@ -50,7 +50,7 @@ pub(super) fn generate(options: &Options, lookup: &mut Lookup<'_>) -> Result<Val
     Ok(json!({"ca": ca, "certificate": certificate, "private_key": key.private_pem()}))
 }
 
-fn parameters(options: &Options, key: &Rsa) -> Result<CertificateParams, GenerateError> {
+fn parameters(options: &CertificateOptions, key: &Rsa) -> Result<CertificateParams, GenerateError> {
     let make = |source| GenerateError::Make { what: "certificate", source };
     let mut params = CertificateParams::new(Vec::<String>::new()).map_err(make)?;
     let organization = if options.organization.is_empty() { "Cloud Foundry" } else { &options.organization };
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     fn make(options: Value, ca: Option<&Value>) -> Value {
-        let options = Options::deserialize(&options).unwrap();
+        let options = CertificateOptions::deserialize(&options).unwrap();
         generate(&options, &mut |_| Ok(ca.cloned())).unwrap()
     }
 

@@ -13,12 +13,12 @@ const ALPHABET: &[u8] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnop
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Options {
+pub(super) struct UserOptions {
     username: String,
     length: usize,
 }
 
-pub(super) fn generate(options: Options) -> Result<Value, GenerateError> {
+pub(super) fn generate(options: UserOptions) -> Result<Value, GenerateError> {
     let username = if options.username.is_empty() { random_letters(20)? } else { options.username };
     let length = if options.length == 0 { USUAL_LENGTH } else { options.length };
     let password = password(PasswordOptions { length })?;
@@ -119,10 +119,10 @@ mod tests {
 
     #[test]
     fn a_user_has_a_name_and_a_password_with_its_hash() {
-        let user = generate(Options { username: "eve".into(), length: 12 }).unwrap();
+        let user = generate(UserOptions { username: "eve".into(), length: 12 }).unwrap();
         assert_eq!((user["username"].as_str(), user["password"].as_str().unwrap().len()), (Some("eve"), 12));
         assert!(user["password_hash"].as_str().unwrap().starts_with("$6$"));
-        let other = generate(Options::default()).unwrap();
+        let other = generate(UserOptions::default()).unwrap();
         assert_eq!((other["username"].as_str().unwrap().len(), other["password"].as_str().unwrap().len()), (20, 30));
     }
 }

@@ -6,7 +6,7 @@ use windlass_manifest::At;
 use super::fields::Fields;
 use super::findings::Findings;
 use super::instance_group::{GroupNetwork, InstanceGroup, Lifecycle, VmSize, vm_resources};
-use super::update::UpdateSettings;
+use super::update::UpdateBlock;
 
 /// How packages are compiled.
 #[derive(Debug, Clone, PartialEq)]
@@ -60,7 +60,7 @@ impl Compilation {
             disks: Vec::new(),
             networks: network.into_iter().collect(),
             env: fields.object("env"),
-            update: UpdateSettings::default(),
+            update: UpdateBlock::default(),
             lifecycle: Lifecycle::Service,
             migrated_from: Vec::new(),
             tags: Object::new(),

@@ -13,7 +13,7 @@ use super::instance_group::{InstanceGroup, MOST_INSTANCES, read_group};
 use super::jobs::{ReleaseReference, read_release};
 use super::names_in_use::WantedNames;
 use super::stemcells::StemcellReference;
-use super::update::{UpdateSettings, read_update};
+use super::update::{UpdateBlock, read_update};
 use super::variables::{VariableDefinition, read_variables};
 use crate::dns::canonical;
 
@@ -124,8 +124,8 @@ impl DeploymentManifest {
             manifest.names = features.names;
         }
         let update = match root.optional("update") {
-            Some(at) => read_update(&at, UpdateSettings::default(), root.findings()),
-            None => UpdateSettings::default(),
+            Some(at) => read_update(&at, UpdateBlock::default(), root.findings()),
+            None => UpdateBlock::default(),
         };
         root.required("stemcells");
         let listed = root.list("stemcells");

@@ -11,7 +11,7 @@ use super::links::DesiredLinks;
 use super::resolve::{Desired, DesiredGroup, DesiredSize, Resolver, Wanted};
 use super::software::{Releases, add_packages};
 use super::stemcells::{Family, StemcellChoice, StemcellReference};
-use super::update::{UpdateSettings, VmStrategy};
+use super::update::{UpdateBlock, VmStrategy};
 use crate::records::{ReleaseRecord, StemcellRecord};
 use crate::software::Software;
 
@@ -69,7 +69,7 @@ pub fn resolve_export(wanted: Wanted<'_>, export: Export<'_>, findings: &mut Fin
         networks: Vec::new(),
         env: Object::new(),
         tags: Object::new(),
-        update: UpdateSettings::default(),
+        update: UpdateBlock::default(),
         strategy: VmStrategy::DeleteCreate,
         lifecycle: Lifecycle::Service,
         migrated_from: Vec::new(),

@@ -14,7 +14,7 @@ use super::fields::{Fields, number};
 use super::findings::{Findings, Place, Placed};
 use super::jobs::{JobReference, read_job};
 use super::networks::read_ranges;
-use super::update::{UpdateSettings, read_update};
+use super::update::{UpdateBlock, read_update};
 use super::{AddressRange, VmStrategy};
 use crate::names::DiskName;
 
@@ -37,7 +37,7 @@ pub struct InstanceGroup {
     pub networks: Vec<GroupNetwork>,
     /// For the agent.
     pub env: Object,
-    pub update: UpdateSettings,
+    pub update: UpdateBlock,
     /// Whether it has VMs all the time.
     pub lifecycle: Lifecycle,
     /// Groups that it takes over.
@@ -148,7 +148,7 @@ const GONE: [(&str, &str); 4] = [
     ("persistent_disk_pool", "'persistent_disk_pool' is gone; use 'persistent_disk_type'"),
 ];
 
-pub(super) fn read_group(at: &At<'_>, otherwise: UpdateSettings, findings: &mut Findings) -> Option<InstanceGroup> {
+pub(super) fn read_group(at: &At<'_>, otherwise: UpdateBlock, findings: &mut Findings) -> Option<InstanceGroup> {
     let known: Vec<&str> = KEYS.into_iter().chain(GONE.iter().map(|(key, _)| *key)).collect();
     let mut fields = Fields::of(at, &known, findings)?;
     for (key, why) in GONE {

@@ -47,7 +47,7 @@ pub use resolve::{Desired, DesiredCompilation, DesiredGroup, DesiredNetwork, Des
 pub use runtime_config::RuntimeConfig;
 pub use software::{add_packages, bind as bind_properties, merge as merge_properties, releases_named_by};
 pub use stemcells::{Family, StemcellChoice, StemcellReference, compare_versions};
-pub use update::{Count, UpdateSettings, VmStrategy, WatchTime};
+pub use update::{Count, UpdateBlock, VmStrategy, WatchTime};
 pub use variables::{LinkName, NamePurpose, VariableDefinition, refuse_misplaced, refuse_misplaced_in_config};
 pub(crate) use windlass_manifest::fields;
 use windlass_manifest::findings;

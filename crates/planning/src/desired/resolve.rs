@@ -16,7 +16,7 @@ use super::names_in_use::NamesInUse;
 use super::networks::{NetworkDefinition, NetworkPlacement};
 use super::software::Releases;
 use super::stemcells::StemcellChoice;
-use super::update::{UpdateSettings, VmStrategy};
+use super::update::{UpdateBlock, VmStrategy};
 use super::{CloudConfig, CpiConfig, DeploymentManifest, RuntimeConfig, compiled};
 use crate::names::{CpiName, DeploymentName};
 use crate::records::{CompilationKey, ReleaseRecord, StemcellRecord};
@@ -88,7 +88,7 @@ pub struct DesiredGroup {
     pub env: Object,
     /// For the clouds: runtime config, deployment and group together.
     pub tags: Object,
-    pub update: UpdateSettings,
+    pub update: UpdateBlock,
     /// How a VM is replaced.
     pub strategy: VmStrategy,
     /// Whether it has VMs all the time.

@@ -8,7 +8,7 @@ use super::findings::Findings;
 
 /// How instances are updated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct UpdateSettings {
+pub struct UpdateBlock {
     /// How many are tried first.
     pub canaries: Count,
     /// How many at a time.
@@ -25,7 +25,7 @@ pub struct UpdateSettings {
     pub zones_at_once_at_first: bool,
 }
 
-impl Default for UpdateSettings {
+impl Default for UpdateBlock {
     fn default() -> Self {
         let watch = WatchTime { min: 1_000, max: 300_000 };
         Self {
@@ -126,7 +126,7 @@ const KEYS: [&str; 7] = [
 ];
 
 /// The `update` block of `at`; what it does not say is `otherwise`.
-pub(super) fn read_update(at: &At<'_>, otherwise: UpdateSettings, findings: &mut Findings) -> UpdateSettings {
+pub(super) fn read_update(at: &At<'_>, otherwise: UpdateBlock, findings: &mut Findings) -> UpdateBlock {
     let Some(mut fields) = Fields::of(at, &KEYS, findings) else { return otherwise };
     let mut update = otherwise;
     let mut count = |name: &str, to: &mut Count| {
@@ -177,10 +177,10 @@ mod tests {
 
     use super::*;
 
-    fn read(yaml: &str) -> (UpdateSettings, Vec<String>) {
+    fn read(yaml: &str) -> (UpdateBlock, Vec<String>) {
         let mut findings = Findings::new();
         let document = Document::parse(yaml).unwrap();
-        let update = read_update(&document.root(), UpdateSettings::default(), &mut findings);
+        let update = read_update(&document.root(), UpdateBlock::default(), &mut findings);
         (update, findings.problems().iter().map(ToString::to_string).collect())
     }
 

@@ -44,7 +44,7 @@ pub(super) fn place<'a>(
         (!record.ignored, record.group != group.name, record.index, record.id.clone())
     });
     let mut table = Table::new(group, &present, new_id);
-    let mut claims = Claims::of(group, NetworkKind::Manual);
+    let mut claims = Claims::of(group, StaticNetworkKind::Manual);
     if claims.0.is_empty() {
         table.spread(present);
     } else {
@@ -190,7 +190,7 @@ impl<'a, 'i> Table<'a, 'i> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum NetworkKind {
+enum StaticNetworkKind {
     Manual,
     Vip,
 }
@@ -208,17 +208,17 @@ struct NetworkClaims {
 }
 
 impl Claims {
-    fn of(group: &DesiredGroup, kind: NetworkKind) -> Self {
+    fn of(group: &DesiredGroup, kind: StaticNetworkKind) -> Self {
         let mut claims = Vec::new();
         for network in group.networks.iter().filter(|network| !network.static_ips.is_empty()) {
             let reached = |address: IpAddr| -> Option<Vec<usize>> {
                 let all = 0..group.zones.len();
                 match &network.definition.placement {
-                    NetworkPlacement::Manual(subnets) if kind == NetworkKind::Manual => {
+                    NetworkPlacement::Manual(subnets) if kind == StaticNetworkKind::Manual => {
                         let subnet = subnets.iter().find(|subnet| subnet.is_static(address))?;
                         Some(all.filter(|zone| subnet.reaches(group.zones[*zone].az.as_deref())).collect())
                     }
-                    NetworkPlacement::Vip { .. } if kind == NetworkKind::Vip => Some(all.collect()),
+                    NetworkPlacement::Vip { .. } if kind == StaticNetworkKind::Vip => Some(all.collect()),
                     _ => None,
                 }
             };
@@ -286,7 +286,7 @@ impl Claims {
 
 /// Vips follow their owners; the rest goes to instances that have none, in the order of the list.
 fn hand_out_vips(group: &DesiredGroup, slots: &mut [InstanceSlot<'_>]) {
-    let mut claims = Claims::of(group, NetworkKind::Vip);
+    let mut claims = Claims::of(group, StaticNetworkKind::Vip);
     let zone_of = |slot: &InstanceSlot<'_>| group.zones.iter().position(|zone| zone == slot.zone).unwrap_or_default();
     for slot in slots.iter_mut() {
         if let Some(present) = slot.present {

@@ -22,7 +22,7 @@ use windlass_durable::file;
 
 use crate::cli::{DemoArgs, Global};
 use crate::failure::chain;
-use place::Place;
+use place::DemoFolder;
 pub(crate) use place::of_the_past;
 
 /// why the demo failed
@@ -64,7 +64,7 @@ const CONTAINER_NET: &str = "10.84.0.";
 
 /// What the story plays on.
 pub(super) struct Stage {
-    place: Place,
+    place: DemoFolder,
     isolation: Isolation,
     net: LoopbackNet,
 }
@@ -115,7 +115,7 @@ async fn end(flags: &Global) -> Result<(), DemoError> {
         say("No demo was kept or killed.");
     }
     for state_dir in places {
-        if let Some(place) = Place::of_the_past(&state_dir)? {
+        if let Some(place) = DemoFolder::of_the_past(&state_dir)? {
             place.clear().await?;
             say(&format!("Ended and removed: {}", state_dir.display()));
         }
@@ -125,7 +125,7 @@ async fn end(flags: &Global) -> Result<(), DemoError> {
 
 impl Stage {
     fn prepare(flags: &Global, isolation: Isolation) -> Result<Self, DemoError> {
-        let place = Place::new(flags.state_dir.as_deref())?;
+        let place = DemoFolder::new(flags.state_dir.as_deref())?;
         let settings = place.state_dir.join("director.yml");
         file::write(&settings, telling::QUICK_RESURRECTOR.as_bytes(), file::PRIVATE)
             .map_err(|source| DemoError::Folder { path: settings, source })?;

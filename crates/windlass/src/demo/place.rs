@@ -25,7 +25,7 @@ const RUNNING: &str = "running";
 const CLEAN_UP: Duration = Duration::from_secs(60);
 
 /// The state directory of a demo that runs, or did.
-pub(super) struct Place {
+pub(super) struct DemoFolder {
     executable: PathBuf,
     pub(super) state_dir: PathBuf,
     /// Where the user's files are.
@@ -36,7 +36,7 @@ pub(super) struct Place {
     _running: FileLock,
 }
 
-impl Place {
+impl DemoFolder {
     /// A place for a new demo.
     pub(super) fn new(state_dir: Option<&Path>) -> Result<Self, DemoError> {
         let state_dir = match state_dir {

@@ -73,7 +73,7 @@ pub(crate) async fn run(flags: &Global, arguments: CertifyArgs) -> Result<(), Fa
 /// What the checks find.
 async fn checked(plan: Plan, format: CertifyFormat) -> Result<Report, Failure> {
     let report = until_stopped(move |stop| {
-        let mut view = View::new(format);
+        let mut view = CertifyView::new(format);
         let report = windlass_certify::certify(&plan, stop, |progress| view.show(progress));
         view.end();
         report
@@ -84,7 +84,7 @@ async fn checked(plan: Plan, format: CertifyFormat) -> Result<Report, Failure> {
 /// What is seen in the version table.
 async fn lived(plan: MatrixPlan, format: CertifyFormat) -> Result<MatrixReport, Failure> {
     let report = until_stopped(move |stop| {
-        let view = View::new(format);
+        let view = CertifyView::new(format);
         let report = windlass_certify::matrix::matrix(&plan, stop, |progress| view.show_case(&progress));
         view.end();
         report
@@ -262,12 +262,12 @@ fn print(text: &str) -> Result<(), Failure> {
 }
 
 /// Where things stand: a bar on a terminal, one line per check elsewhere. Beside JSON and JUnit it goes to stderr.
-struct View {
+struct CertifyView {
     bar: Option<ProgressBar>,
     lines_to_stdout: bool,
 }
 
-impl View {
+impl CertifyView {
     fn new(format: CertifyFormat) -> Self {
         let bar = io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(0);

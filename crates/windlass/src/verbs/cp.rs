@@ -11,7 +11,9 @@ use super::scp::{INSTANCE_ID, selected};
 use crate::cli::CpArgs;
 use crate::failure::Failure;
 use crate::session::Session;
-use crate::way_in::{InputWriter, Lines, OutputReader, Place, RunningWork, WorkOutput, interrupts, places};
+use crate::way_in::{
+    InputWriter, NamedLines, OutputReader, RunningWork, VisitedInstance, WorkOutput, interrupts, places,
+};
 
 pub(super) async fn run(session: &mut Session<'_>, arguments: &CpArgs) -> Result<(), Failure> {
     let selection = selected(&arguments.paths)?;
@@ -55,7 +57,7 @@ pub(super) async fn run(session: &mut Session<'_>, arguments: &CpArgs) -> Result
 struct Copy<'c, 's> {
     session: &'c mut Session<'s>,
     deployment: &'c str,
-    place: &'c Place,
+    place: &'c VisitedInstance,
     arguments: &'c CpArgs,
 }
 
@@ -77,7 +79,7 @@ impl Copy<'_, '_> {
             pack(&sources, recursive, to, &mut leave_out).map(|()| left_out)
         });
         let mut work = self.begin(Work::Receive { path }, Some(input));
-        let mut lines = Lines::default();
+        let mut lines = NamedLines::default();
         while let Some(said) = work.said.recv().await {
             lines.show(self.session.screen, &self.place.name(), said);
         }
@@ -107,7 +109,7 @@ impl Copy<'_, '_> {
         let unpacking =
             tokio::task::spawn_blocking(move || unpack(OutputReader::new(parts), &target, &[name], recursive));
         let mut work = self.begin(Work::Send { path, recursive }, None);
-        let mut lines = Lines::default();
+        let mut lines = NamedLines::default();
         let mut is_taken = true;
         while let Some(said) = work.said.recv().await {
             match said {

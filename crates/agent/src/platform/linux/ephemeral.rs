@@ -10,7 +10,7 @@ use super::command::tool;
 use super::content::{self, Content, FileSystemKind};
 use super::disk_lock::DiskLock;
 use super::mounts;
-use super::partitions::{self, Marks, Table, Wanted};
+use super::partitions::{self, Marks, NewPartition, Table};
 use super::persistent::{DiskSetupError, io_failed, make_file_system};
 use super::{Linux, set_mode};
 use crate::disks::{self, DiskSettings};
@@ -193,7 +193,7 @@ impl Linux {
         }
         let wanted = layout(rest, swap, memory(), "bosh-partition");
         let after: Vec<_> = table.partitions.iter().filter(|partition| partition.start >= root.end()).collect();
-        let is_like = |(found, wanted): (&&partitions::Partition, &Wanted)| {
+        let is_like = |(found, wanted): (&&partitions::Partition, &NewPartition)| {
             wanted.size.is_none_or(|size| found.size.abs_diff(size) <= TOLERANCE)
         };
         let table = match after.len() == wanted.len() && after.iter().zip(&wanted).all(is_like) {
@@ -277,7 +277,7 @@ impl Linux {
                 }
             }
             self.refuse_precious(device, settings)?;
-            let wanted = Wanted { size: None, is_swap: false, name: format!("raw-ephemeral-{position}") };
+            let wanted = NewPartition { size: None, is_swap: false, name: format!("raw-ephemeral-{position}") };
             partitions::create(device, &[wanted], Marks::Wipe)?;
         }
         Ok(())
@@ -314,13 +314,13 @@ impl Linux {
 }
 
 /// Swap, then data; no swap where none is wanted.
-fn layout(size: u64, swap: Option<u64>, memory: u64, label: &str) -> Vec<Wanted> {
+fn layout(size: u64, swap: Option<u64>, memory: u64, label: &str) -> Vec<NewPartition> {
     let swap = swap.unwrap_or_else(|| memory.min(size / 2));
     let mut wanted = Vec::new();
     if swap > 0 {
-        wanted.push(Wanted { size: Some(swap), is_swap: true, name: format!("{label}-0") });
+        wanted.push(NewPartition { size: Some(swap), is_swap: true, name: format!("{label}-0") });
     }
-    wanted.push(Wanted { size: None, is_swap: false, name: format!("{label}-{}", wanted.len()) });
+    wanted.push(NewPartition { size: None, is_swap: false, name: format!("{label}-{}", wanted.len()) });
     wanted
 }
 

@@ -8,7 +8,7 @@ use rustix::mount::MountFlags;
 use super::Linux;
 use super::mounts::{self, MountError};
 use super::persistent::{DiskSetupError, UNMOUNT_PATIENCE};
-use super::places::Places;
+use super::places::DiskPlaces;
 use crate::disks::DiskSettings;
 use crate::platform::{PlatformError, copy};
 
@@ -19,7 +19,7 @@ impl Linux {
     /// Copies, then swaps. What a kill interrupts is completed by doing it again; what has ended is left alone.
     pub(super) fn migrate(&self) -> Result<(), PlatformError> {
         let [store, target] = self.mount_points();
-        let mut places = Places::read(&self.places_path());
+        let mut places = DiskPlaces::read(&self.places_path());
         let (from, to) =
             (mounts::on(&store).map_err(DiskSetupError::from)?, mounts::on(&target).map_err(DiskSetupError::from)?);
         let is_copied = places.is_copied && places.target.is_some();
@@ -67,7 +67,7 @@ impl Linux {
 
     /// Puts the disk beside the store in its place. It is never without a mount: first it gets the new one, then it loses the
     /// old one.
-    fn swap(&self, places: &mut Places) -> Result<(), DiskSetupError> {
+    fn swap(&self, places: &mut DiskPlaces) -> Result<(), DiskSetupError> {
         let [store, target] = self.mount_points();
         if let Some(to) = mounts::on(&target)? {
             let is_new = |mount: &mounts::Mount| mount.device == to.device && mount.shows == to.shows;
@@ -80,14 +80,14 @@ impl Linux {
             mounts::unmount(&target, UNMOUNT_PATIENCE)?;
         }
         if let Some(new) = places.target.take() {
-            *places = Places { store: Some(new), ..Places::default() };
+            *places = DiskPlaces { store: Some(new), ..DiskPlaces::default() };
             places.write(&self.places_path())?;
         }
         Ok(())
     }
 
     /// After a boot in the middle of a migration whose data was copied: the new disk takes the store.
-    pub(super) fn take_place(&self, disk: &DiskSettings, places: &mut Places) -> Result<(), DiskSetupError> {
+    pub(super) fn take_place(&self, disk: &DiskSettings, places: &mut DiskPlaces) -> Result<(), DiskSetupError> {
         let target = self.base.migration_target();
         if mounts::on(&target)?.is_none() {
             self.mount_beside(disk)?;

@@ -83,7 +83,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
     let (major, minor) = std::str::from_utf8(fields.nth(2)?).ok()?.split_once(':')?;
     let (shows, target) = (unescape(fields.next()?), unescape(fields.next()?));
-    let flags = Options::parse(std::str::from_utf8(fields.next()?).ok()?.split(',')).flags;
+    let flags = MountOptions::parse(std::str::from_utf8(fields.next()?).ok()?.split(',')).flags;
     fields.find(|field| *field == b"-")?;
     let source = unescape(fields.nth(1)?);
     Some(Mount { device: makedev(major.parse().ok()?, minor.parse().ok()?), shows, target, flags, source })
@@ -111,12 +111,12 @@ fn unescape(field: &[u8]) -> PathBuf {
 
 /// Mount options as people write them: those that the kernel takes as flags, and those that only the file system knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Options {
+pub(super) struct MountOptions {
     pub(super) flags: MountFlags,
     pub(super) data: String,
 }
 
-impl Options {
+impl MountOptions {
     pub(super) fn parse<'a>(options: impl IntoIterator<Item = &'a str>) -> Self {
         let mut parsed = Self { flags: MountFlags::empty(), data: String::new() };
         // One option may be a list, as after `mount -o`.
@@ -167,7 +167,7 @@ impl Options {
 
 /// Mounts the file system `kind` of a device, or one that has none.
 pub(super) fn mount(source: &Path, target: &Path, kind: &str, options: &[&str]) -> Result<(), MountError> {
-    let parsed = Options::parse(options.iter().copied());
+    let parsed = MountOptions::parse(options.iter().copied());
     let failed = |source_error: io::Error| MountError::Mount {
         source_path: source.to_owned(),
         target: target.to_owned(),
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn options_reach_the_kernel_or_the_file_system() {
         let options =
-            Options::parse(["noatime,data=ordered", "ro", "rw", "nodev", "discard", "defaults", "x-systemd.y"]);
+            MountOptions::parse(["noatime,data=ordered", "ro", "rw", "nodev", "discard", "defaults", "x-systemd.y"]);
         assert_eq!(options.flags, MountFlags::NOATIME | MountFlags::NODEV);
         assert_eq!(options.data, "data=ordered,discard");
     }

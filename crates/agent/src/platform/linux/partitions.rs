@@ -60,7 +60,7 @@ impl Partition {
 }
 
 #[derive(Deserialize)]
-struct Report {
+struct PartitionReport {
     partitiontable: ReportedTable,
 }
 
@@ -91,7 +91,7 @@ struct ReportedPartition {
 /// The table of a device that has one.
 pub(super) fn read(device: &Path) -> Result<Table, PartitionError> {
     let report = tool("sfdisk", ["--json".as_ref(), device]).run()?;
-    let report: Report = serde_json::from_str(&report)
+    let report: PartitionReport = serde_json::from_str(&report)
         .map_err(|source| PartitionError::Unreadable { device: device.to_owned(), source })?;
     let table = report.partitiontable;
     let partition = |found: ReportedPartition| {
@@ -116,14 +116,14 @@ fn number_in(node: &str, device: &Path) -> u32 {
 
 /// A partition to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct NewPartition {
     /// None takes what is left.
     pub(super) size: Option<u64>,
     pub(super) is_swap: bool,
     pub(super) name: String,
 }
 
-impl Wanted {
+impl NewPartition {
     fn line(&self) -> String {
         let size = self.size.map(|size| format!("size={}MiB, ", size >> 20)).unwrap_or_default();
         let kind = if self.is_swap { "S" } else { "L" };
@@ -141,8 +141,8 @@ pub(super) enum Marks {
 }
 
 /// Writes a new table with these partitions, and waits for them.
-pub(super) fn create(device: &Path, wanted: &[Wanted], marks: Marks) -> Result<Table, PartitionError> {
-    let script: String = ["label: gpt\n".to_owned()].into_iter().chain(wanted.iter().map(Wanted::line)).collect();
+pub(super) fn create(device: &Path, wanted: &[NewPartition], marks: Marks) -> Result<Table, PartitionError> {
+    let script: String = ["label: gpt\n".to_owned()].into_iter().chain(wanted.iter().map(NewPartition::line)).collect();
     let wipe = match marks {
         Marks::Keep => "never",
         Marks::Wipe => "always",
@@ -151,8 +151,8 @@ pub(super) fn create(device: &Path, wanted: &[Wanted], marks: Marks) -> Result<T
 }
 
 /// Adds partitions after the last one.
-pub(super) fn append(device: &Path, wanted: &[Wanted]) -> Result<Table, PartitionError> {
-    let script: String = wanted.iter().map(Wanted::line).collect();
+pub(super) fn append(device: &Path, wanted: &[NewPartition]) -> Result<Table, PartitionError> {
+    let script: String = wanted.iter().map(NewPartition::line).collect();
     // The disk is in use: what is on it now stays.
     write(device, &["--append", "--force", "--no-reread", "--wipe-partitions", "always"], &script)
 }
@@ -204,11 +204,11 @@ mod tests {
 
     #[test]
     fn a_partition_is_asked_for_in_sfdisks_words() {
-        let swap = Wanted { size: Some(1 << 30), is_swap: true, name: "bosh-partition-a-0".into() };
+        let swap = NewPartition { size: Some(1 << 30), is_swap: true, name: "bosh-partition-a-0".into() };
         assert_eq!(swap.line(), "size=1024MiB, type=S, name=\"bosh-partition-a-0\"\n");
         assert_eq!(number_in("/dev/loop0p12", Path::new("/dev/loop0")), 12);
         assert_eq!(number_in("/dev/sdb1", Path::new("/dev/sdb")), 1);
-        let rest = Wanted { size: None, is_swap: false, name: "x".into() };
+        let rest = NewPartition { size: None, is_swap: false, name: "x".into() };
         assert_eq!(rest.line(), "type=L, name=\"x\"\n");
     }
 }

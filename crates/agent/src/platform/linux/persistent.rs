@@ -16,9 +16,9 @@ use super::command::{CommandError, tool};
 use super::content::{self, Content, FileSystem, FileSystemKind};
 use super::devices::{self, DeviceError};
 use super::disk_lock::{DiskLock, DiskLockError};
-use super::mounts::{self, Mount, MountError, Options};
-use super::partitions::{self, Marks, Partition, PartitionError, Wanted};
-use super::places::{Places, PlacesError};
+use super::mounts::{self, Mount, MountError, MountOptions};
+use super::partitions::{self, Marks, NewPartition, Partition, PartitionError};
+use super::places::{DiskPlaces, PlacesError};
 use super::{Linux, set_mode};
 use crate::disks::DiskSettings;
 use crate::layout::Base;
@@ -96,14 +96,14 @@ pub(super) fn io_failed(path: &Path) -> impl FnOnce(io::Error) -> DiskSetupError
 
 /// A disk as it can be mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Volume {
+pub(super) enum MountableDisk {
     /// A folder that somebody else mounted or made.
     Folder(PathBuf),
     /// A block device with a file system.
     Device(PathBuf),
 }
 
-impl Volume {
+impl MountableDisk {
     /// Whether this is what a mount shows.
     pub(super) fn is(&self, mount: &Mount) -> bool {
         match self {
@@ -149,7 +149,7 @@ impl Linux {
 
     /// Mounts a disk on the store, or beside it if another one is there.
     pub(super) fn mount_disk(&self, disk: &DiskSettings) -> Result<(), DiskSetupError> {
-        let mut places = Places::read(&self.places_path());
+        let mut places = DiskPlaces::read(&self.places_path());
         if let Some(from) = places.migrating_to(&disk.id) {
             // A boot has ended the mounts in the middle of a migration.
             if places.is_copied {
@@ -182,7 +182,7 @@ impl Linux {
         let Some(place) = free else { return Err(DiskSetupError::Occupied { cid: disk.id.clone(), store, target }) };
         // First where it belongs: mounts end with a boot, and then this is all that is known.
         match place == store {
-            true => places = Places { store: Some(disk.clone()), ..Places::default() },
+            true => places = DiskPlaces { store: Some(disk.clone()), ..DiskPlaces::default() },
             false => {
                 places.target = Some(disk.clone());
                 places.is_copied = false;
@@ -194,7 +194,7 @@ impl Linux {
 
     /// An interrupted migration has left its source read-only; the caller wants to write to the disk.
     fn let_write(&self, place: &Path, mount: &Mount, disk: &DiskSettings) -> Result<(), DiskSetupError> {
-        let wanted = Options::parse(disk.mount_options.iter().flatten().map(String::as_str)).flags;
+        let wanted = MountOptions::parse(disk.mount_options.iter().flatten().map(String::as_str)).flags;
         match (mount.flags - wanted).contains(MountFlags::RDONLY) {
             true => Ok(mounts::remove_flags(place, MountFlags::RDONLY)?),
             false => Ok(()),
@@ -212,7 +212,7 @@ impl Linux {
                 }
             }
         }
-        let mut places = Places::read(&self.places_path());
+        let mut places = DiskPlaces::read(&self.places_path());
         places.remove(&disk.id);
         places.write(&self.places_path())?;
         Ok(was_mounted)
@@ -230,12 +230,12 @@ impl Linux {
     }
 
     /// A disk as it is now, if it is there; nothing of it changes.
-    fn present_volume(&self, disk: &DiskSettings) -> Result<Option<Volume>, DiskSetupError> {
+    fn present_volume(&self, disk: &DiskSettings) -> Result<Option<MountableDisk>, DiskSetupError> {
         let found = self.devices.present(disk)?;
         Ok(found.map(|path| match self.kind() {
-            Kind::Folder => Volume::Folder(path),
-            Kind::Device => Volume::Device(path),
-            Kind::Partition => Volume::Device(devices::partition(&path, 1)),
+            Kind::Folder => MountableDisk::Folder(path),
+            Kind::Device => MountableDisk::Device(path),
+            Kind::Partition => MountableDisk::Device(devices::partition(&path, 1)),
         }))
     }
 
@@ -248,21 +248,21 @@ impl Linux {
     }
 
     /// Waits for a disk and makes it mountable.
-    fn prepare(&self, disk: &DiskSettings) -> Result<Volume, DiskSetupError> {
+    fn prepare(&self, disk: &DiskSettings) -> Result<MountableDisk, DiskSetupError> {
         let path = self.devices.wait_for(disk)?;
         let kind = path.metadata().map_err(io_failed(&path))?.file_type();
         let wrong = |expected| DiskSetupError::Kind { cid: disk.id.clone(), path: path.clone(), expected };
         match self.kind() {
-            Kind::Folder if kind.is_dir() => Ok(Volume::Folder(path)),
+            Kind::Folder if kind.is_dir() => Ok(MountableDisk::Folder(path)),
             Kind::Folder => Err(wrong("directory, as disks are on this stemcell")),
             _ if !kind.is_block_device() => Err(wrong("block device")),
-            Kind::Device => Ok(Volume::Device(path)),
+            Kind::Device => Ok(MountableDisk::Device(path)),
             Kind::Partition => {
                 let wanted = file_system_type(disk)?;
                 let _lock = DiskLock::acquire(&path)?;
                 let partition = self.partition(disk, &path)?;
                 self.format(disk, &partition, wanted)?;
-                Ok(Volume::Device(partition.path))
+                Ok(MountableDisk::Device(partition.path))
             }
         }
     }
@@ -271,7 +271,7 @@ impl Linux {
     fn partition(&self, disk: &DiskSettings, device: &Path) -> Result<Partition, DiskSetupError> {
         let table = match content::of(device).map_err(io_failed(device))? {
             Content::Blank => {
-                let wanted = Wanted { size: None, is_swap: false, name: PARTITION_NAME.to_owned() };
+                let wanted = NewPartition { size: None, is_swap: false, name: PARTITION_NAME.to_owned() };
                 partitions::create(device, &[wanted], Marks::Keep)?
             }
             Content::Partitions => partitions::read(device)?,
@@ -315,7 +315,7 @@ impl Linux {
             Content::Unknown if was_begun => {}
             found => return Err(not_blank(disk, path, found.to_string())),
         }
-        let volume = Volume::Device(path.clone());
+        let volume = MountableDisk::Device(path.clone());
         if let Some(mount) = mounts::all()?.into_iter().find(|mount| volume.is(mount)) {
             return Err(DiskSetupError::InUse { cid: disk.id.clone(), device: path.clone(), place: mount.target });
         }
@@ -342,7 +342,7 @@ impl Linux {
 
     pub(super) fn mount_volume(
         &self,
-        volume: &Volume,
+        volume: &MountableDisk,
         place: &Path,
         disk: &DiskSettings,
     ) -> Result<(), DiskSetupError> {
@@ -350,15 +350,15 @@ impl Linux {
         set_mode(place, 0o700).map_err(io_failed(place))?;
         let options: Vec<&str> = disk.mount_options.iter().flatten().map(String::as_str).collect();
         match volume {
-            Volume::Folder(path) => {
+            MountableDisk::Folder(path) => {
                 mounts::bind(path, place)?;
-                let flags = Options::parse(options).flags;
+                let flags = MountOptions::parse(options).flags;
                 if !flags.is_empty() {
                     mounts::add_flags(place, flags, Duration::ZERO)?;
                 }
                 Ok(())
             }
-            Volume::Device(path) => {
+            MountableDisk::Device(path) => {
                 let kind = match content::of(path).map_err(io_failed(path))? {
                     Content::FileSystem(FileSystem { kind, .. }) => kind,
                     found => {
@@ -373,8 +373,13 @@ impl Linux {
     }
 
     /// Lets a mounted file system use all of its partition, if that grew: also when a kill came between the two.
-    fn grow_file_system(&self, volume: &Volume, place: &Path, disk: &DiskSettings) -> Result<(), DiskSetupError> {
-        let (Volume::Device(path), Kind::Partition) = (volume, self.kind()) else { return Ok(()) };
+    fn grow_file_system(
+        &self,
+        volume: &MountableDisk,
+        place: &Path,
+        disk: &DiskSettings,
+    ) -> Result<(), DiskSetupError> {
+        let (MountableDisk::Device(path), Kind::Partition) = (volume, self.kind()) else { return Ok(()) };
         let Content::FileSystem(found) = content::of(path).map_err(io_failed(path))? else { return Ok(()) };
         if found.size + SLACK >= content::size_of(path).map_err(io_failed(path))? {
             return Ok(());

@@ -11,7 +11,7 @@ use crate::disks::DiskSettings;
 /// The disks and their places, as the agent put them there.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Places {
+pub(super) struct DiskPlaces {
     /// The disk on the store.
     pub(super) store: Option<DiskSettings>,
     /// The disk that takes its place when its data has been copied.
@@ -20,7 +20,7 @@ pub(super) struct Places {
     pub(super) is_copied: bool,
 }
 
-impl Places {
+impl DiskPlaces {
     /// A file that is not there, or nobody can read, says nothing: what is mounted can be seen.
     pub(super) fn read(path: &Path) -> Self {
         let bytes = std::fs::read(path).unwrap_or_default();

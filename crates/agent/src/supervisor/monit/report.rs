@@ -6,7 +6,7 @@ use super::super::GROUP;
 
 /// All services at one moment.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Report {
+pub(super) struct MonitReport {
     /// Another one for each start of monit.
     pub(super) incarnation: String,
     services: Vec<Reported>,
@@ -28,7 +28,7 @@ pub(super) struct Reported {
     cpu: f64,
 }
 
-impl Report {
+impl MonitReport {
     /// What is not there is nought or empty, as with the original.
     pub(super) fn read(xml: &str) -> Self {
         let root = elements(xml, "monit").next().unwrap_or_default();
@@ -171,7 +171,7 @@ mod tests {
             <servicegroups><servicegroup name="other"><service>system</service></servicegroup>
             <servicegroup name="vcap"><service>a&amp;b</service><service>down</service><service>new</service><service>left</service></servicegroup>
             </servicegroups></monit>"#;
-        let report = Report::read(xml);
+        let report = MonitReport::read(xml);
         assert_eq!(report.incarnation, "77");
         let services: Vec<ServiceStatus> = report.in_group().map(Reported::status).collect();
         let told: Vec<_> = services.iter().map(|service| (service.name.as_str(), service.health)).collect();
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(services[0].uptime, Some(88_000));
         assert!(services[1].has_stop_failed && services[1].is_pending);
         for rubbish in ["", "<monit", "<monit>", "<monit></monit>", "nonsense"] {
-            assert_eq!(Report::read(rubbish).in_group().count(), 0, "{rubbish}");
+            assert_eq!(MonitReport::read(rubbish).in_group().count(), 0, "{rubbish}");
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::screen::{between_words, terminal_width};
 
 /// Where lines go.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct StageLines {
     live: bool,
     silent: bool,
     /// Whether ids are shown as in tables on a terminal.
@@ -30,7 +30,7 @@ struct State {
     step: Option<String>,
 }
 
-impl Lines {
+impl StageLines {
     pub(super) fn new(flags: &Global) -> Self {
         let live = io::stdout().is_terminal() && !flags.json;
         Self { live, silent: flags.json, short: live && !flags.wide, state: Mutex::default() }
@@ -65,7 +65,7 @@ impl Lines {
     }
 }
 
-impl Screen for Lines {
+impl Screen for StageLines {
     fn line(&self, text: &str) {
         let mut state = self.state();
         let (text, step) = (self.staying(&plain(text)), state.step.clone());
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(shown.chars().count(), 79);
         assert!(shown.ends_with('…') && step.starts_with(shown.trim_end_matches('…')), "{shown}");
         assert_eq!(clipped("  Creating disk...", 80), "  Creating disk...");
-        let lines = Lines { live: true, silent: true, short: true, state: Mutex::default() };
+        let lines = StageLines { live: true, silent: true, short: true, state: Mutex::default() };
         lines.begin_step(step.trim_end_matches('.'));
         let named = lines.state().step.clone().unwrap();
         assert_eq!(named, "Attaching disk 'disk-83e68947…' to VM 'vm-83e68947…'");

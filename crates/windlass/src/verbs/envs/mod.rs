@@ -18,7 +18,7 @@ use crate::foreground::Stop;
 use crate::interpolation::{Interpolation, printed};
 use crate::verbs::cpi::renderer;
 use crate::verbs::read_document;
-use lines::Lines;
+use lines::StageLines;
 
 pub(crate) async fn create(flags: &Global, arguments: CreateEnvArgs) -> Result<(), Failure> {
     let wishes = Wishes {
@@ -62,7 +62,7 @@ fn options(flags: &Global, arguments: &EnvArgs, package_dir: Option<PathBuf>) ->
         package_dir,
         renderer: Arc::new(renderer()?),
         own_cpi: OwnCpi { executable, arguments: before },
-        screen: Arc::new(Lines::new(flags)),
+        screen: Arc::new(StageLines::new(flags)),
         patience: Patience::default(),
         stop: Arc::new(AtomicBool::new(false)),
     })
