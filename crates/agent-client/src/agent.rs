@@ -355,7 +355,7 @@ impl Agent {
     }
 }
 
-/// Whether doing it twice does what doing it once does. Scripts of jobs are nobody's to repeat.
+/// Whether doing it twice does what doing it once does. Scripts of jobs may have effects, and are not repeated.
 fn is_repeatable(method: &str) -> bool {
     !matches!(method, "run_script" | "run_errand" | "drain" | "shutdown")
         && !method.starts_with("compile_package")

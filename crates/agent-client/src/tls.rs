@@ -9,7 +9,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use windlass_contract::Secret;
 use windlass_pki::{Authority, Identity};
 
-/// Who the caller trusts, and how it proves itself to agents.
+/// The CA that the caller trusts, and the certificate that it shows to agents.
 #[derive(Debug, Clone)]
 pub struct ClientTls {
     /// The CA that issued the agents' certificates, as PEM.

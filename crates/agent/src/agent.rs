@@ -39,9 +39,8 @@ pub(crate) struct Agent {
     pub(crate) alerts: Alerts,
     /// Held while the names of other instances change.
     pub(crate) dns: Mutex<()>,
-    /// Who answers questions for those names; none unless the settings want it.
+    /// Answers questions for those names; none unless the settings want it.
     pub(crate) resolver: Option<Arc<Resolver>>,
-    /// People who came in.
     pub(crate) visitors: VisitorLimit,
     pub(crate) ending: UnboundedSender<Ending>,
     /// What it is like to talk to, if it is only simulated.

@@ -23,7 +23,7 @@ pub(crate) struct Memory {
     pub(crate) limit: Option<u64>,
 }
 
-/// Without pages of files that can be let go at once: they are nobody's need.
+/// Without pages of files, which the kernel gives up as soon as memory is needed.
 pub(crate) fn memory(top: &Path) -> Option<Memory> {
     let v1 = top.join("memory");
     let (group, used, limit, idle) = if v1.is_dir() {

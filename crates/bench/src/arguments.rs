@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-/// `bench …`.
 #[derive(Debug, Subcommand)]
 pub enum BenchVerb {
     /// What one call to a CPI costs, against starting a process that does nothing
@@ -37,7 +36,6 @@ pub enum BenchVerb {
     Deploy(BenchDeployArgs),
 }
 
-/// `bench all`.
 #[derive(Debug, Args)]
 pub struct BenchAllArgs {
     /// Smaller sizes: a few minutes instead of a quarter of an hour, and figures that vary more
@@ -45,7 +43,6 @@ pub struct BenchAllArgs {
     pub quick: bool,
 }
 
-/// `bench render`.
 #[derive(Debug, Args)]
 pub struct BenchRenderArgs {
     /// How many instances, each with ten templates
@@ -56,7 +53,6 @@ pub struct BenchRenderArgs {
     pub processes: usize,
 }
 
-/// `bench dns`.
 #[derive(Debug, Args)]
 pub struct BenchDnsArgs {
     /// How many records there are
@@ -67,7 +63,6 @@ pub struct BenchDnsArgs {
     pub questions: usize,
 }
 
-/// `bench release`.
 #[derive(Debug, Args)]
 pub struct BenchReleaseArgs {
     /// How many packages
@@ -84,7 +79,6 @@ pub struct BenchReleaseArgs {
     pub bosh: Option<PathBuf>,
 }
 
-/// `bench api`.
 #[derive(Debug, Args)]
 pub struct BenchApiArgs {
     /// How many instances the deployment has
@@ -98,7 +92,6 @@ pub struct BenchApiArgs {
     pub seconds: u64,
 }
 
-/// `bench health`.
 #[derive(Debug, Args)]
 pub struct BenchHealthArgs {
     /// How many agents; several numbers are measured one after the other
@@ -109,7 +102,6 @@ pub struct BenchHealthArgs {
     pub rounds: u32,
 }
 
-/// `bench agent`.
 #[derive(Debug, Args)]
 pub struct BenchAgentArgs {
     /// How often each agent is started
@@ -123,7 +115,6 @@ pub struct BenchAgentArgs {
     pub agent: Option<PathBuf>,
 }
 
-/// `bench supervise`.
 #[derive(Debug, Args)]
 pub struct BenchSuperviseArgs {
     /// How many services
@@ -137,7 +128,6 @@ pub struct BenchSuperviseArgs {
     pub agent: Option<PathBuf>,
 }
 
-/// `bench local`.
 #[derive(Debug, Args)]
 pub struct BenchLocalArgs {
     /// How often a VM with a disk is made and deleted
@@ -157,7 +147,6 @@ pub struct BenchLocalArgs {
     pub width: usize,
 }
 
-/// `bench incus`.
 #[derive(Debug, Args)]
 pub struct BenchIncusArgs {
     /// The CPI's configuration; its project must be empty, its network reachable from here
@@ -171,7 +160,6 @@ pub struct BenchIncusArgs {
     pub at_once: usize,
 }
 
-/// `bench kills`.
 #[derive(Debug, Args)]
 pub struct BenchKillsArgs {
     /// Only these methods of the embedded cloud, such as attach_disk, or only 'director'
@@ -211,7 +199,6 @@ pub struct BenchDeployArgs {
     pub program: Option<PathBuf>,
 }
 
-/// `bench cpi-call`.
 #[derive(Debug, Args)]
 pub struct BenchCpiCallArgs {
     /// Command line of the CPI; the simulated cloud if absent
@@ -222,7 +209,6 @@ pub struct BenchCpiCallArgs {
     pub runs: usize,
 }
 
-/// `bench registry`.
 #[derive(Debug, Args)]
 pub struct BenchRegistryArgs {
     /// Connections at once

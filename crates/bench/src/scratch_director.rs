@@ -290,7 +290,7 @@ impl ScratchDirector {
     }
 
     /// A file with the manifest of [`MANY`] instances, so many of them at a time; `more` is what else is said of
-    /// their group. Whether jobs run is asked at once: what a manifest wants waited is nobody's speed.
+    /// their group. Whether jobs run is asked at once: the waiting times of a manifest would be measured otherwise.
     pub(crate) fn manifest_of_many(&self, instances: usize, at_once: usize, more: &str) -> io::Result<String> {
         let releases = if more.contains("release: ") { "releases: [{name: bench, version: '1'}]\n" } else { "" };
         let text = format!(

@@ -179,7 +179,6 @@ impl Report {
         format!("{text}\n{}", self.conclusion())
     }
 
-    /// Everything.
     pub fn to_json(&self) -> Value {
         let rows: Vec<Value> = self
             .rows
@@ -317,7 +316,7 @@ Not certified: 1 failed, 1 not supported, 1 not observed (7 calls in 2.0 s)
     }
 
     #[test]
-    fn scripts_see_everything() {
+    fn json_has_capabilities_checks_and_leftovers() {
         let json = report(vec![row("disks.resize", Outcome::Passed, "")]).to_json();
         assert_eq!(json["capabilities"], json!({"resize_disk": true}));
         assert_eq!((&json["certified"], &json["checks"][0]["id"]), (&json!(true), &json!("disks.resize")));

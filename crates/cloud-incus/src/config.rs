@@ -92,7 +92,7 @@ impl IncusConfig {
         Client::new(endpoints, tls, self.project.clone(), patience)
     }
 
-    /// Who we are, for endpoints that are no sockets.
+    /// The certificate that we show to endpoints that are no sockets.
     pub(crate) fn identity(&self) -> Result<Identity, ClientError> {
         match (&self.certificate, &self.private_key) {
             (Some(certificate), Some(private_key)) => {

@@ -30,7 +30,7 @@ pub(crate) enum Boot {
     Agent,
 }
 
-/// Who puts an address on a VM's interface.
+/// What puts an address on a VM's interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Addressing {
     /// systemd-networkd, as in BOSH's stemcells.

@@ -99,7 +99,6 @@ pub enum TrustError {
     Missing {
         /// A pool or a network.
         what: &'static str,
-        /// Which.
         name: String,
     },
     /// the cluster refused or did not answer

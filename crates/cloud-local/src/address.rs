@@ -36,7 +36,7 @@ pub(crate) fn claim(address: IpAddr) -> io::Result<Option<UnixListener>> {
     }
 }
 
-/// Who holds `address`; none if nobody does.
+/// The VM that holds `address`, if one does.
 pub(crate) fn holder(address: IpAddr) -> io::Result<Option<String>> {
     let stream = match UnixStream::connect_addr(&name(address)?) {
         Ok(stream) => stream,

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 pub struct Peer {
     pub address: SocketAddr,
     trusted: Arc<AtomicBool>,
-    /// Stands for the user whose credentials were shown; 0 while that is nobody's business.
+    /// Stands for the user whose credentials were shown; 0 while none were.
     user: Arc<AtomicU64>,
     work: Arc<AtomicUsize>,
 }

@@ -99,7 +99,6 @@ pub struct UpdateSettings {
 pub struct DiskAssociation {
     /// Name in the manifest.
     pub name: String,
-    /// The disk.
     pub cid: String,
 }
 

@@ -25,7 +25,6 @@ use crate::{CallError, CpiCommand, Negotiated, response};
 /// How to talk to a CPI.
 #[derive(Debug, Clone)]
 pub struct CpiOptions {
-    /// Who asks.
     pub director_uuid: String,
     /// Properties of the cpi-config entry; they travel in the context of each request.
     pub properties: Object,

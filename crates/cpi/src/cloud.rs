@@ -20,7 +20,6 @@ use crate::user_data::UserData;
 pub struct Call {
     /// The request's version. The SDK shapes the answers; a cloud seldom needs it.
     pub version: ApiVersion,
-    /// Who asks.
     pub context: Context,
     /// The id for what this call makes. A repeated call has the same id again as long as its caller has seen no answer,
     /// so a cloud that names what it makes by it (`disk-<id>`) can finish what an interrupted call began: first look

@@ -19,7 +19,7 @@ pub struct CloudProvider {
     pub cpi: CpiForm,
     /// Where the agent is reached; none if that is left to us.
     pub mbus: Option<Mbus>,
-    /// Who issued its certificate, as PEM.
+    /// The CA of its certificate, as PEM.
     pub ca: Option<String>,
     /// For the CPI.
     pub properties: Object,

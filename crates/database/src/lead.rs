@@ -50,7 +50,7 @@ pub fn is_overtaken(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::AnyDriverError(cause) if cause.is::<Overtaken>())
 }
 
-/// Who leads, for people and for the next leader.
+/// The leader, as people and the next leader see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leader {
     pub host: String,
@@ -233,7 +233,7 @@ async fn take(options: &AnyConnectOptions) -> Result<Option<(AnyConnection, Inst
     }
 }
 
-/// Who leads the database at `url`, as far as it says so.
+/// The leader of the database at `url`, as far as it says so.
 pub async fn leader_of(url: &str) -> Result<Option<Leader>, sqlx::Error> {
     sqlx::any::install_default_drivers();
     let mut connection = AnyConnection::connect(url).await?;

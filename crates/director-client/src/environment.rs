@@ -80,7 +80,7 @@ pub fn resolve(
         };
         let mut environment = from_flags_or(&variable, known.url)?;
         environment.ca = environment.ca.or(known.ca);
-        // Half of the one and half of the other would be nobody's.
+        // A name from here and a secret from there would be no credentials.
         if environment.client.is_none() {
             (environment.client, environment.client_secret) = (known.client, known.client_secret);
         }

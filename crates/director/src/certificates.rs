@@ -148,7 +148,7 @@ fn use_keys(director: &Director, server: &LiveCertificate, keys: Keys) -> Result
     let trusted = server_tls::trusted(given, &keys.authority)?;
     if std::fs::read_to_string(&path).ok().as_deref() != Some(trusted.as_str()) {
         file::write(&path, trusted.as_bytes(), 0o644)?;
-        tracing::warn!(path = %path.display(), "the CA's certificates changed; clients elsewhere need this file anew");
+        tracing::warn!(path = %path.display(), "the CA's certificates changed; clients elsewhere need this file again");
     }
     server.replace(&server_tls::shown(given, keys.server)?)?;
     director.agents.renew(keys.authority, &keys.client)?;

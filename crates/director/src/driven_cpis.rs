@@ -33,7 +33,6 @@ pub(crate) struct Drivers {
     pub settings: Settings,
     /// Where configurations are written.
     pub folders: StateDir,
-    /// Who asks.
     pub director_uuid: String,
     /// Where calls are counted.
     pub metrics: Arc<Metrics>,

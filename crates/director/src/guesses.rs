@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// So many mistakes are nobody's but a person's.
+/// A person who mistypes a password makes no more mistakes than this.
 const FREE: u32 = 4;
 /// How much longer each further answer takes, and how long at most.
 const STEP: Duration = Duration::from_millis(500);

@@ -87,7 +87,6 @@ pub(crate) struct Director {
     pub(crate) name: String,
     /// Made at the first start.
     pub(crate) uuid: String,
-    /// Who may use it.
     pub(crate) users: Users,
     pub(crate) store: Store,
     pub(crate) clouds: Clouds,
@@ -98,7 +97,6 @@ pub(crate) struct Director {
     pub(crate) lead: Arc<Lead>,
     /// Where everything is.
     pub(crate) folders: StateDir,
-    /// Who carries out tasks.
     pub(crate) workers: Workers,
     /// What the operator set.
     pub(crate) settings: Settings,
@@ -114,7 +112,7 @@ pub(crate) struct Director {
     pub(crate) library: Arc<Library>,
     /// Values that manifests only name.
     pub(crate) variables: Variables,
-    /// Who tells what somebody should wake up for.
+    /// Tells a server what somebody should wake up for.
     pub(crate) webhook: Webhook,
     /// Names of instances, and who knows them.
     pub(crate) dns: Arc<LocalDns>,

@@ -52,7 +52,7 @@ pub(crate) struct LocalDns {
     newest: Mutex<Option<Arc<Version>>>,
     /// What was on record when it was last looked at.
     changes: AtomicU64,
-    /// Who is ill. It is found by looking: after a start everybody is well until somebody looked.
+    /// Which agents are ill. After a start all count as well until the first look.
     health: SharedState<KnownHealth>,
     /// Ids of agents that were slow or silent when they were last told.
     slow: SharedState<BTreeSet<String>>,

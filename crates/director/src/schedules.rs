@@ -15,7 +15,7 @@ use crate::Director;
 use crate::store::{NewTask, StoreError, StoredJob};
 use crate::tasks::Job;
 
-/// Who asks for its tasks.
+/// The user of its tasks.
 const NAME: &str = "_director";
 /// How often orphaned disks are looked at, at most.
 const DISKS: Duration = Duration::from_secs(30 * 60);
@@ -232,7 +232,7 @@ mod tests {
         }
     }
 
-    /// Whoever has many tasks does not remove the traces of others, or their own.
+    /// A deployment with many tasks would push out the tasks of others, and people would not find out what happened to theirs.
     #[tokio::test]
     async fn the_newest_tasks_of_a_deployment_stay_however_many_others_have() {
         let mut bench = TestDirector::new().await;
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_comes_again() {
+    fn a_turn_is_due_once_in_each_interval() {
         let mut turn = Turn::every(Duration::from_secs(10));
         let start = turn.next;
         assert!(!turn.is_due(start - Duration::from_secs(1)));

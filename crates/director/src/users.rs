@@ -17,7 +17,6 @@ pub struct Credentials {
 pub struct Scopes(Vec<String>);
 
 impl Scopes {
-    /// Everything.
     pub fn admin() -> Self {
         Self(vec!["bosh.admin".to_owned()])
     }

@@ -42,7 +42,7 @@ impl ProcessIdentity {
         Ok(found)
     }
 
-    /// Who is left of the session that it led until it ended. As long as somebody is, no other process gets its pid.
+    /// The processes that are left of the session that it led until it ended. As long as there is one, no other process gets its pid.
     pub fn left_in_session(&self) -> io::Result<Vec<Self>> {
         let is_there = read_stat(self.pid).is_ok_and(|stat| stat.start_time != self.start_time || !stat.has_ended());
         if is_there {

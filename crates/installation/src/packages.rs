@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_stops_ends_the_script_and_what_it_started() {
+    fn a_stop_ends_the_script_and_what_it_started() {
         let site = Site::new();
         let (flag, place) = (AtomicBool::new(false), site.place());
         let made = release(

@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_people_read() {
+    fn yaml_is_written_as_people_write_it() {
         let value = json!({
             "name": "shop", "version": "1.10", "on": true, "enabled": "yes", "ip": "10.0.0.1", "range": "10.0.0.0/24",
             "none": null, "list": ["a", ["b"], {"c": 1, "d": []}, {}], "script": "#!/bin/sh\necho: hi\n",

@@ -83,7 +83,7 @@ pub struct LinkConsumer {
     pub blocked: bool,
 }
 
-/// Who provides a link.
+/// Where a link comes from.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LinkSource {
     /// One of the deployment's own providers, by its position.

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn doubled_signs_are_themselves() {
+    fn doubled_percent_signs_stand_for_the_tags_themselves() {
         assert_eq!(source("<%% a %>").1, ["<% a %>"]);
         assert_eq!(source("<%= '%%>' %>").0, "nil; __windlass_print(( '%>' ).to_s)");
     }

@@ -63,7 +63,7 @@ impl RenderError {
     }
 }
 
-/// The words that are nobody's secret.
+/// The words that are no secrets.
 struct Words<'a>(HashSet<&'a str>);
 
 impl<'a> Words<'a> {

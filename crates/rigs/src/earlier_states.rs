@@ -27,11 +27,9 @@ pub struct Entry {
 #[derive(Debug)]
 pub enum Content {
     Folder {
-        /// Who may use it.
         mode: u32,
     },
     File {
-        /// Who may use it.
         mode: u32,
         /// What is in it.
         bytes: Vec<u8>,

@@ -19,7 +19,7 @@ pub(crate) struct Accounts {
 #[error("{file} gives the number {NUMBER} to '{name}', but stemcells give it to '{USER}'; remove '{name}' first")]
 pub struct AccountTaken {
     pub file: &'static str,
-    /// Who has the number.
+    /// The account that has the number.
     pub name: String,
 }
 

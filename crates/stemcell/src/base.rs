@@ -196,8 +196,8 @@ impl Seen {
     }
 }
 
-/// Where `path` is when the links of its folders are followed, as in a VM; nowhere if they lead in a circle. Whoever unpacks an image
-/// may refuse to write through a link.
+/// Where `path` is when the links of its folders are followed, as in a VM; nowhere if they lead in a circle. Programs that unpack an
+/// image may refuse to write through a link.
 fn behind_links(nodes: &BTreeMap<PathBuf, Node>, path: &Path) -> Option<PathBuf> {
     let mut found = PathBuf::new();
     let mut ahead: Vec<Component<'_>> = path.components().rev().collect();

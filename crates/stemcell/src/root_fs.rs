@@ -112,7 +112,7 @@ fn names() -> [Entry; 2] {
 
 /// What a system gets on top of its own files.
 pub(crate) fn additions(setup: &Setup, accounts: &Accounts, system: &System) -> Vec<Entry> {
-    // Who starts monit. Without monit, the agent needs nobody for it, and name servers are ours to write.
+    // The service manager starts monit. Without monit the agent needs none, and writes name servers itself.
     let service_manager = (system.init == Init::Systemd && system.has_monit).then_some("systemd");
     let mut entries = of_every_system(setup, service_manager);
     entries.extend(accounts_files(accounts));

@@ -270,7 +270,6 @@ pub(crate) enum Verb {
     },
 }
 
-/// `render`.
 #[derive(Debug, Args)]
 pub(crate) struct RenderArgs {
     /// Folder of the job, with spec, monit and templates; with --release the job's name
@@ -304,7 +303,6 @@ const RENDER_HELP: &str = "Nothing is sent to a director, except with --diff. Te
     Examples:\n  windlass render --job jobs/web --properties web.yml\n  \
     windlass render --release shop-1.tgz --job web --output rendered\n  windlass render --diff manifest.yml";
 
-/// `demo`.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
     /// Leave the director and the deployment running
@@ -318,7 +316,6 @@ pub(crate) struct DemoArgs {
     pub(crate) isolation: Option<windlass_cloud_local::Isolation>,
 }
 
-/// `director`.
 #[derive(Debug, Args)]
 pub(crate) struct DirectorArgs {
     /// Settings; DIR/director.yml if it is there. Flags win over them
@@ -350,7 +347,6 @@ pub(crate) struct DirectorArgs {
     pub(crate) background: bool,
 }
 
-/// `up`.
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
     /// The stemcell whose VMs have the programs of this machine, instead of the minimal one: for releases that need a compiler
@@ -364,7 +360,6 @@ pub(crate) struct UpArgs {
     pub(crate) isolation: Option<Isolation>,
 }
 
-/// `down`.
 #[derive(Debug, Args)]
 pub(crate) struct DownArgs {
     /// Remove everything, too: deployments with their disks, stemcells, releases, and the state directory
@@ -403,7 +398,6 @@ const REGISTRY_HELP: &str = "Who may write is said by lines USER:PASSWORD, in th
 in a file; if neither is given, a password is made up and kept in DIR/registry/credentials. CPIs write with the first line; \
 further ones let the VMs of an earlier password read on while it is replaced.";
 
-/// `registry`.
 #[derive(Debug, Args)]
 pub(crate) struct RegistryArgs {
     /// Address and port to listen on, where the VMs can reach it; port 0 for any
@@ -429,7 +423,6 @@ pub(crate) struct RegistryArgs {
     pub(crate) trust_loopback: bool,
 }
 
-/// `interpolate`.
 #[derive(Debug, Args)]
 pub(crate) struct InterpolateArgs {
     /// Document; '-' is the standard input

@@ -212,7 +212,7 @@ impl<'a> Blobs<'a> {
         }
     }
 
-    /// Who issued the store's certificate, if the settings say so.
+    /// The CA of the store's certificate, if the settings name it.
     fn ca(&self) -> Option<&'a str> {
         self.store?.pointer("/options/tls/cert/ca")?.as_str().filter(|pem| !pem.is_empty())
     }

@@ -103,7 +103,7 @@ mod tests {
             assert_eq!(mode(&at(name)), 0o700, "{name}");
         }
         assert!(at("data/jobs/web/config/ssl").is_dir() && at("data/jobs/web/deep/er").is_dir());
-        assert_eq!(mode(&at("data/jobs/web/deep")), 0o755, "whoever has what is below has to get there");
+        assert_eq!(mode(&at("data/jobs/web/deep")), 0o755, "the owner of what is below has to get there");
         fs::write(at("data/socket"), "a file").unwrap();
         fs::set_permissions(at("data/socket"), fs::Permissions::from_mode(0o644)).unwrap();
         give(&at("data/socket"), None).unwrap();

@@ -47,7 +47,7 @@ async fn names_of_instances_are_answered_by_udp_and_tcp() {
 }
 
 #[tokio::test]
-async fn answers_come_in_turn() {
+async fn addresses_of_a_name_come_first_in_turn() {
     let (_, server) = started(Vec::new()).await;
     let mut firsts = std::collections::BTreeSet::new();
     for _ in 0..4 {
@@ -110,7 +110,7 @@ fn the_own_server_comes_first_once_and_the_others_are_asked() {
 }
 
 #[test]
-fn settings_may_say_little() {
+fn settings_of_the_resolver_have_defaults() {
     let read = |text: &str| serde_json::from_str::<ResolverSettings>(text).unwrap();
     let usual = read("{}");
     assert_eq!((usual.address.to_string().as_str(), usual.port), ("127.53.0.1", 53));

@@ -28,7 +28,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Waits for its gate, and becomes the script.
 const GATE: &str = "read -r go || exit 1; exec \"$@\" < /dev/null";
 
-/// Who runs scripts: where they are written down, and who can cancel them.
+/// Runs scripts. They are noted in a folder, and their task can cancel them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Runner<'a> {
     base: &'a Base,

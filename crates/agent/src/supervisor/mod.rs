@@ -31,7 +31,7 @@ const GROUP: &str = "vcap";
 /// How long services may take to stop.
 const STOP: Duration = Duration::from_secs(5 * 60);
 
-/// Who runs the jobs.
+/// What runs the jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SupervisorKind {
     /// That of stemcells, which `-M` calls `monit`: a process of our own that reads monit files.
@@ -44,7 +44,7 @@ pub(crate) enum SupervisorKind {
     Simulated { runs_jobs: bool },
 }
 
-/// Who runs the jobs.
+/// What runs the jobs.
 #[derive(Debug)]
 pub(crate) enum Supervisor {
     /// A process of its own.

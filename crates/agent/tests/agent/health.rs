@@ -51,7 +51,7 @@ async fn a_heartbeat_that_was_asked_for_is_like_one_on_a_message_bus() {
 }
 
 #[tokio::test]
-async fn what_broke_is_told_to_whoever_asks() {
+async fn a_disk_that_is_missing_after_a_start_is_an_alert() {
     let mut machine = Machine::started().await;
     let director = machine.director();
     assert_eq!(director.alerts().await.unwrap(), []);

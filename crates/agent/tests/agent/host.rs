@@ -78,7 +78,7 @@ fn messages(machine: &Machine, hint: Value) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn nothing_of_the_machine_changes_whoever_the_agent_runs_as() {
+async fn nothing_of_the_machine_changes_also_if_the_agent_is_root() {
     for kind in [["-P", "directory", "-M", "monit"], ["-P", "dummy", "-M", "dummy"]] {
         let (etc, users_before) = (snapshot(Path::new("/etc")), users());
         let mut machine = Machine::new();

@@ -1,7 +1,7 @@
 //! The real agent in a process of its own, driven over real TLS by the real client and by hand-made requests.
 
 #![allow(clippy::disallowed_methods, reason = "tests write as they like")]
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test that fails shall panic")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "in a test, a panic is the report")]
 
 mod blobs;
 mod bpm;

@@ -344,7 +344,7 @@ impl DirectorScene {
         let (size, properties) = operation.disk();
         require(
             disk.size_mib == size && json!(disk.cloud_properties) == properties,
-            "the disk is not what it shall be",
+            "the disk is not what it should be",
         )?;
         let vm = disk.attached_to.as_ref().map(ToString::to_string).unwrap_or_default();
         require(known_vms.contains(&vm), "the disk is attached to another VM")?;

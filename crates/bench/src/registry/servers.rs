@@ -15,7 +15,7 @@ use windlass_installation::own_programs;
 use crate::load::Requests;
 
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Who may write to a registry that `windlass registry` starts.
+/// Gives `windlass registry` the credentials for writing.
 const CREDENTIALS: &str = "WINDLASS_REGISTRY_CREDENTIALS";
 /// How the first line that it prints begins.
 const LISTENS_ON: &str = "The registry listens on ";

@@ -13,7 +13,7 @@ pub(super) const CHECKS: &[Check] = &[
         "snapshots.create",
         &[53],
         Optional,
-        "an empty snapshot cid is stored, and whoever needs the snapshot finds that there is none",
+        "an empty snapshot cid is stored, and there is no snapshot when it is needed",
         create,
     ),
     check(

@@ -226,7 +226,6 @@ impl MatrixReport {
         text
     }
 
-    /// Everything.
     pub fn to_json(&self) -> Value {
         let one = |one: &Lived| {
             let (row, seen) = (one.case.row, &one.observed);

@@ -42,7 +42,7 @@ impl Combination {
     }
 }
 
-/// Who asks.
+/// What drives a CPI, and which versions it names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Client {
     /// A director from before there were versions: it names neither its own nor the stemcell's.
@@ -61,7 +61,6 @@ pub struct Case {
     /// The row's position in [`TABLE`], counted from 1.
     pub number: usize,
     pub row: Combination,
-    /// Who asks.
     pub client: Client,
 }
 

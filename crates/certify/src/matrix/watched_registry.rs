@@ -19,7 +19,7 @@ pub struct RegistryPlace {
     pub listen: SocketAddr,
     /// The address by which VMs reach it; where it listens, if absent.
     pub host: Option<IpAddr>,
-    /// Who writes.
+    /// Of the CPI, which writes.
     pub credentials: Credentials,
     /// The CPI has all of this in its own configuration; otherwise it is sent in the context of every call.
     pub is_configured: bool,

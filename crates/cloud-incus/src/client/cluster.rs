@@ -42,7 +42,6 @@ pub struct Resources {
 /// How much there is of something.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Total {
-    /// In all.
     pub total: u64,
 }
 

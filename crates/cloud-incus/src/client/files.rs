@@ -26,7 +26,7 @@ pub enum Kind {
 pub struct Pushed {
     pub path: String,
     pub kind: Kind,
-    /// Who may read it, in octal digits.
+    /// Its permissions, in octal digits.
     pub mode: &'static str,
     /// What is in it.
     pub content: Vec<u8>,

@@ -13,7 +13,6 @@ pub struct Trusted {
     /// Whether it is confined to projects.
     #[serde(default)]
     pub restricted: bool,
-    /// Those projects.
     #[serde(default)]
     pub projects: Vec<String>,
 }

@@ -62,7 +62,7 @@ pub enum Origin<'a> {
     Offered(&'a Offer),
 }
 
-/// A volume with its snapshots that a member gives to whoever has the secrets. An offer that nobody takes ends by itself, after
+/// A volume with its snapshots that a member gives to a client with the secrets. An offer that nobody takes ends by itself, after
 /// 10 s (LXD) or 30 s (Incus).
 #[derive(Debug, Clone)]
 pub struct Offer {

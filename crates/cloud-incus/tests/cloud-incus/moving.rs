@@ -62,7 +62,7 @@ fn a_disk_of_another_member_moves_to_the_vm_and_is_whole_wherever_the_call_is_ki
 
 /// Between its two halves another call may come: a VM elsewhere, or the end of the disk.
 #[test]
-fn a_move_that_was_cut_short_is_finished_or_taken_back_by_whoever_comes_next() {
+fn a_move_that_was_cut_short_is_finished_or_taken_back_by_the_next_call() {
     for point in 1.. {
         let site = apart();
         let was_killed = killed_at(&site, &Asked::new("attach_disk", json!([VM, DISK])), point);

@@ -191,7 +191,7 @@ fn answered(answer: Answer) -> (u16, Value, Option<u64>) {
     }
 }
 
-/// An operation that waits for whoever has its secrets.
+/// An operation that waits for a client with its secrets.
 fn offered(answer: Result<usize, (u16, String)>) -> (u16, Value, Option<u64>) {
     match answer {
         Ok(number) => {
@@ -334,7 +334,7 @@ impl World {
         Ok(self.offers.len() - 1)
     }
 
-    /// What a member offers, for whoever asks the right one with the right secrets.
+    /// What a member offers to clients that ask the right member with the right secrets.
     fn offered(&self, source: &Value) -> Option<&Volume> {
         let is_it = |(number, (_, member)): &(usize, &(String, String))| {
             source["operation"] == format!("https://{member}:8443/1.0/operations/offer-{number}")

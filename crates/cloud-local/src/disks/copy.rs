@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn asking_leaves_nothing_behind() {
+    fn asking_whether_files_share_blocks_leaves_nothing_behind() {
         let folder = tempfile::tempdir().unwrap();
         shares_blocks(folder.path()).unwrap();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);

@@ -145,7 +145,7 @@ fn nothing_of_the_machine_changes() {
     assert_eq!(listing(&other_folder), others);
     assert_eq!(of_machine(), modes, "devices and programs are the machine's");
     assert_eq!(fs::read_to_string(&program).unwrap(), agent, "agents are those of all VMs");
-    assert_eq!(rig.written(&cid, "filter"), "Seccomp:\t2\n", "keyrings are those of whoever runs the cloud");
+    assert_eq!(rig.written(&cid, "filter"), "Seccomp:\t2\n", "keyrings belong to the user who runs the cloud");
     let groups = rig.written(&cid, "groups");
     assert!(!groups.contains("made"), "control groups are the machine's: {groups}");
     assert!(outsider.try_wait().unwrap().is_none(), "processes outside are nobody's inside");

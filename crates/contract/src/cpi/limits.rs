@@ -30,7 +30,7 @@ pub struct CloudLimits {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkInUse {
     pub range: IpNet,
-    /// Who, for people.
+    /// What uses the range, for people.
     pub by: String,
 }
 

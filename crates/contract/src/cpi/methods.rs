@@ -199,7 +199,6 @@ methods! {
     CreateVm = "create_vm" (
         /// Chosen by the caller, and the same again when it retries.
         agent_id: AgentId,
-        /// The image.
         stemcell_cid: StemcellCid,
         /// What only the cloud understands.
         cloud_properties: Object,
@@ -241,7 +240,6 @@ methods! {
 
     /// Makes a disk that is attached to nothing.
     CreateDisk = "create_disk" (
-        /// How large.
         size: MiB,
         /// What only the cloud understands.
         cloud_properties: Object,

@@ -41,7 +41,7 @@ pub struct Info {
     pub uuid: String,
     #[serde(deserialize_with = "or_default")]
     pub version: String,
-    /// Who asks; empty without credentials.
+    /// Of the request; empty without credentials.
     #[serde(default, with = "crate::null::text")]
     pub user: String,
     #[serde(default, deserialize_with = "or_default")]

@@ -14,7 +14,6 @@ use windlass_contract::cpi::{Answer, Method, Request, Response};
 use windlass_contract::{ApiVersion, RequestId};
 use windlass_cpi_client::{CallError, Cpi, CpiCommand, CpiOptions, Environment};
 
-/// Who called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Caller {
     Director,

@@ -28,7 +28,7 @@ pub(crate) struct User {
 const LONGEST_CONTEXT_ID: usize = 64;
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Basic realm=\"BOSH Director\"");
 
-/// Who is let through, and by whom.
+/// Lets requests through that have a permission.
 #[derive(Clone)]
 pub(super) struct Gate {
     pub(super) director: Arc<Director>,

@@ -188,7 +188,7 @@ pub(super) async fn by_id(State(director): Shared, Path(id): Path<String>) -> Re
     Ok(Json(shown(&found.ok_or_else(|| not_found(format!("ID '{id}' not found")))?)))
 }
 
-/// Who changed which variable. The value is nobody's business.
+/// Notes which user changed which variable, without the value.
 async fn note(director: &Director, user: &User, action: &str, name: &str, id: Option<&str>) -> Result<(), Refusal> {
     let mut event = Event::new(&user.name, action, "variable", Some(name));
     event.context.extend(id.map(|id| ("id".to_owned(), Value::from(id))));

@@ -119,7 +119,7 @@ impl Ailments {
             Verdict::Meltdown { lost, of, is_new } => {
                 if *is_new {
                     let message =
-                        format!("{lost} of {of} instances of '{deployment}' do not answer; none is made anew");
+                        format!("{lost} of {of} instances of '{deployment}' do not answer; none is recreated");
                     director.notify(Notice::of(NoticeKind::VmUnresponsive, deployment, &message)).await;
                 }
             }

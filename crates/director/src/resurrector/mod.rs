@@ -30,7 +30,7 @@ use rules::Rules;
 use windlass_contract::explain;
 use windlass_planning::records::{InstanceState, VmRecord};
 
-/// Who asks for its tasks.
+/// The user of its tasks and events.
 const NAME: &str = "resurrector";
 /// How long an agent may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -126,7 +126,7 @@ async fn round(
                 if is_new {
                     let message = format!(
                         "{lost} of {of} instances of '{deployment}' do not answer: this is no accident of single VMs, \
-                         so none is made anew; find the cause, then use cloud-check"
+                         so none is recreated; find the cause, then use cloud-check"
                     );
                     alert(director, &deployment, &message).await;
                 }
@@ -153,7 +153,6 @@ type HealthOfJobs = BTreeMap<DeploymentName, Vec<(InstanceName, JobHealth)>>;
 
 /// What a round found.
 struct Answers {
-    /// By deployment.
     seen: BTreeMap<DeploymentName, Vec<SeenInstance>>,
     health_of_jobs: HealthOfJobs,
     /// How the instance of each agent is, with its deployment.

@@ -90,7 +90,6 @@ pub struct Settings {
     pub workers: usize,
     /// How many instances a task works on at once.
     pub max_threads: usize,
-    /// Who looks after VMs that are lost.
     pub resurrector: ResurrectorSettings,
     /// What makes sure that a VM is dead which its cloud cannot reach.
     pub fencing: Option<FencingSettings>,
@@ -100,9 +99,8 @@ pub struct Settings {
     pub certificates: Lifetimes,
     /// What clients are shown instead of a certificate of the director's own CA.
     pub tls: Option<GivenCertificate>,
-    /// Who renders templates that are not native.
     pub ruby: RubyUse,
-    /// Who is told what somebody should wake up for.
+    /// The server that is told what somebody should wake up for.
     pub webhook: Option<WebhookSettings>,
     /// How long the templates of a plan may take in sum.
     pub template_time: Duration,
@@ -112,7 +110,7 @@ pub struct Settings {
     pub blobs_limit: Option<u64>,
     /// What values of variables are encrypted with.
     pub variables: VariableSettings,
-    /// Who holds them instead of the director.
+    /// Holds the values of variables instead of the director.
     pub config_server: Option<ExternalSettings>,
     /// Names of instances.
     pub local_dns: LocalDnsSettings,
@@ -240,7 +238,7 @@ impl Isolation {
     }
 }
 
-/// Who renders templates that are not native.
+/// How templates are rendered that are not native.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RubyUse {
     /// The Ruby of this machine, which sees nothing but itself; refused where that cannot be.

@@ -14,7 +14,7 @@ use windlass_planning::names::{DeploymentName, InstanceId, InstanceName};
 
 use super::{Store, StoreError, from_json, to_json};
 
-/// Who acts when no user asked for it.
+/// The user of events that no user asked for.
 const DIRECTOR: &str = "_director";
 /// How many events a list has.
 const MOST: i64 = 200;
@@ -37,7 +37,6 @@ pub(crate) struct EventRecord {
 /// Something that happens.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Event {
-    /// Who did it.
     pub user: String,
     /// Such as `create`.
     pub action: String,

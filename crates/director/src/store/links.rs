@@ -323,7 +323,7 @@ impl Store {
         row.as_ref().map(provider).transpose()
     }
 
-    /// Who consumes links in a deployment, and who outside of it consumes its own.
+    /// The consumers of links in a deployment, and those of other deployments that consume its links.
     pub(crate) async fn link_consumers(
         &self,
         deployment: &DeploymentName,

@@ -150,7 +150,7 @@ impl Store {
         rows.iter().map(|row| Ok((row.try_get("fingerprint")?, compiled(row)?))).collect()
     }
 
-    /// Forgets compiled packages; their files are nobody's then.
+    /// Forgets compiled packages. Files that no record names are collected later.
     pub(crate) async fn forget_compiled_packages(&self, keys: &[CompilationKey]) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
         for key in keys {

@@ -30,7 +30,6 @@ pub(crate) struct TaskRecord {
     pub state: TaskState,
     /// Shown to people.
     pub description: String,
-    /// Who asked.
     pub user: String,
     pub deployment: Option<String>,
     /// From the request's header.

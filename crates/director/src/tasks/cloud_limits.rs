@@ -12,7 +12,7 @@ use windlass_planning::plan::{Current, CurrentInstance, InstancePlan, Plan, impo
 use super::TaskError;
 use crate::Director;
 
-/// Who holds which address.
+/// Addresses, each with its holder.
 type AddressHolders = BTreeMap<IpAddr, String>;
 
 /// The limits of the clouds that a plan needs something of, by the names of their CPIs. A CPI that says nothing has none, and one

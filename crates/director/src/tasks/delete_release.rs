@@ -21,7 +21,7 @@ pub(super) async fn run(
     Ok(format!("/release/{name}"))
 }
 
-/// Forgets it; its files are nobody's then. The caller has the lock.
+/// Forgets it. Files that no record names are collected later. The caller has the lock.
 pub(super) async fn delete(
     director: &Director,
     log: &TaskLog,

@@ -41,7 +41,7 @@ pub(crate) enum Job {
     DeleteStemcell {
         name: String,
         version: String,
-        /// Whatever the clouds say.
+        /// Go on when a cloud fails to delete it.
         force: bool,
     },
     /// Take a release.

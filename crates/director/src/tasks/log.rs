@@ -76,7 +76,7 @@ struct Inner {
     cancelled: AtomicBool,
     renderer: Arc<Backends>,
     sets: Arc<LoadedSets>,
-    /// Who asked for the task.
+    /// The one who asked for the task.
     user: String,
 }
 
@@ -136,7 +136,7 @@ impl TaskLog {
         self.inner.cancelled.store(true, Ordering::SeqCst);
     }
 
-    /// Who asked for the task.
+    /// The one who asked for the task.
     pub(super) fn user(&self) -> &str {
         &self.inner.user
     }

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_value_is_made_once_and_kept_encrypted_whoever_asks_at_the_same_time() {
+    async fn a_value_is_made_once_and_kept_encrypted_when_several_ask_at_once() {
         let (server, test) = server().await;
         let asking = (0..8).map(|_| {
             let server = server.clone();

@@ -27,7 +27,7 @@ use windlass_variables::{Cipher, ConfigServer, External, FillError, Scope, Serve
 use crate::store::{Store, StoreError};
 use embedded::Embedded;
 
-/// Who holds values.
+/// The values of variables: the config server that holds them, and what the director knows of them.
 #[derive(Debug, Clone)]
 pub(crate) struct Variables {
     pub(crate) server: Arc<dyn ConfigServer>,

@@ -39,7 +39,6 @@ pub enum Change {
     /// Name a VM for people.
     SetVmMetadata {
         cid: VmCid,
-        /// The names.
         metadata: Object,
     },
     /// Restart a VM.
@@ -63,7 +62,6 @@ pub enum Change {
     /// Name a disk for people.
     SetDiskMetadata {
         cid: DiskCid,
-        /// The names.
         metadata: Object,
     },
     /// Make a detached disk larger.

@@ -35,11 +35,8 @@ pub struct CloudConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Section {
     Azs,
-    /// `vm_types`.
     VmTypes,
-    /// `vm_extensions`.
     VmExtensions,
-    /// `disk_types`.
     DiskTypes,
     Networks,
 }

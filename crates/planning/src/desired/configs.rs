@@ -12,7 +12,7 @@ pub struct Configs {
     pub cloud: CloudConfig,
     /// What applies to every deployment.
     pub runtime: RuntimeConfig,
-    /// Who serves which zone.
+    /// Which CPI serves which zone.
     pub cpis: CpiConfig,
 }
 

@@ -14,11 +14,10 @@ use crate::weight;
 #[derive(Debug, Clone, PartialEq)]
 pub struct NetworkDefinition {
     pub name: String,
-    /// Who chooses addresses, and from what.
     pub placement: NetworkPlacement,
 }
 
-/// Who chooses the addresses of a network.
+/// What chooses the addresses of a network.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NetworkPlacement {
     /// The director, from these subnets.

@@ -8,7 +8,7 @@ use windlass_contract::{Network, Networks};
 
 use crate::desired::{AddressRange, DesiredGroup, DesiredNetwork, NetworkPlacement, Subnet, Zone};
 
-/// Who holds which address. Grows while a plan is made; nothing is given back, because what is removed by a plan still
+/// Addresses with their holders. Grows while a plan is made; nothing is given back, because what is removed by a plan still
 /// exists when the plan begins.
 pub(super) struct Addresses {
     taken: BTreeMap<IpAddr, String>,

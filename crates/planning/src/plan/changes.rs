@@ -223,13 +223,13 @@ pub(super) fn resting(present: &CurrentInstance, state: InstanceState, drain: bo
     let mut actions: Vec<Action> = present.spare.iter().map(delete_spare).collect();
     let Some(vm) = &present.vm else { return actions };
     if state == InstanceState::Detached {
-        const REASON: &str = "it shall have no VM";
+        const REASON: &str = "it should have no VM";
         if !present.unresponsive {
             actions.extend(parting(present, vm, drain, REASON));
         }
         actions.push(action(ActionKind::DeleteVm { vm: vm.cid.clone() }, REASON));
     } else if !is_at_rest(present) {
-        actions.push(stop(drain, "it shall be stopped"));
+        actions.push(stop(drain, "it should be stopped"));
     }
     actions
 }
@@ -293,7 +293,7 @@ fn why_start(present: &CurrentInstance, goal: &Goal<'_>, actions: &[Action]) -> 
     // Other tags alone are nothing that the agent has to hear.
     let is_changed = actions.iter().any(|action| action.what != ActionKind::SetMetadata) || record.group != goal.group;
     if record.state != InstanceState::Started {
-        Some("it shall run")
+        Some("it should run")
     } else if is_changed {
         Some("it was changed")
     } else if goal.restart {

@@ -10,7 +10,6 @@ use crate::records::{InstanceRecord, InstanceState};
 /// A wish for some instances.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateChange {
-    /// For these.
     pub selection: Selection,
     pub wish: Wish,
 }

@@ -41,7 +41,7 @@ impl Gate {
         Self { writers: writers.into_iter().map(with_key).collect() }
     }
 
-    /// Who asks for `id`.
+    /// Whose credentials a request for `id` shows.
     pub(super) fn caller(&self, headers: &HeaderMap, id: &str) -> Caller {
         let Some(header) = headers.get(header::AUTHORIZATION) else { return Caller::Anonymous };
         let Some(shown) = header.to_str().ok().and_then(decode) else { return Caller::Stranger };

@@ -51,7 +51,7 @@ pub struct Config {
     pub listen: SocketAddr,
     /// `sqlite:PATH` or `postgres://…`.
     pub database: Secret,
-    /// Who may write. Several, so that a password can be replaced while VMs still read with what was made from the old one.
+    /// Credentials for writing. Several, so that a password can be replaced while VMs still read with what was made from the old one.
     pub writers: Vec<Credentials>,
     /// With this certificate, it speaks TLS only.
     pub tls: Option<Identity>,

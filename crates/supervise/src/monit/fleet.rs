@@ -8,7 +8,7 @@ use super::{MonitError, Service, parse};
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Fleet {
     services: BTreeMap<String, Service>,
-    /// Who depends on a service, by its name.
+    /// The services that depend on each service.
     dependants: BTreeMap<String, Vec<String>>,
     /// Clauses that have no effect, with their files, for the log.
     pub ignored: Vec<String>,

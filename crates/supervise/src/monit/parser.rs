@@ -17,7 +17,7 @@ const CLAUSES: [&str; 14] = [
     "set", "include",
 ];
 
-/// Larger files are nobody's.
+/// Larger files are refused: no job has one, and reading it would take memory.
 const LARGEST_FILE: usize = 1 << 20;
 
 /// Reads the text of `file`, which is named in errors.

@@ -89,7 +89,6 @@ pub(crate) struct DirArgs {
     pub(crate) dir: PathBuf,
 }
 
-/// `create-release`.
 #[derive(Debug, Args)]
 pub(crate) struct CreateReleaseArgs {
     /// Manifest of a version that was created before: nothing is built
@@ -116,7 +115,6 @@ pub(crate) struct CreateReleaseArgs {
     pub(crate) force: bool,
 }
 
-/// `finalize-release`.
 #[derive(Debug, Args)]
 pub(crate) struct FinalizeReleaseArgs {
     /// Tarball, manifest of a version, or release directory

@@ -8,7 +8,6 @@ use windlass_manifest::interpolate::Strictness;
 use super::slug::Selection;
 use crate::interpolation::InterpolationArgs;
 
-/// `deploy`.
 #[derive(Debug, Args)]
 pub(crate) struct DeployArgs {
     #[command(flatten)]
@@ -136,7 +135,6 @@ pub(crate) struct DrainArgs {
     pub(crate) skip_drain: bool,
 }
 
-/// `recreate`.
 #[derive(Debug, Args)]
 pub(crate) struct RecreateArgs {
     #[command(flatten)]
@@ -154,7 +152,6 @@ pub(crate) struct RecreateArgs {
     pub(crate) dry_run: bool,
 }
 
-/// `cloud-check`.
 #[derive(Debug, Args)]
 pub(crate) struct CloudCheckArgs {
     /// Take the default resolution of every problem; for VMs that do not answer it is to leave them, as with BOSH, and

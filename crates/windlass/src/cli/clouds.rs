@@ -8,7 +8,6 @@ use windlass_contract::{DiskCid, Secret, VmCid};
 
 use super::secret;
 
-/// `cpi …`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CpiVerb {
     /// An Incus or LXD server, or a cluster of them: VMs are containers there
@@ -55,7 +54,6 @@ pub(super) const INSTALL_HELP: &str = "Name it in director.yml ('cpi: {installed
 'windlass certify --cpi NAME'. Packages are compiled here as create-env compiles them: with bash, tar, and what their packaging scripts \
 start. Rendered files hold credentials, and only their owner can read them.";
 
-/// `cpi install`.
 #[derive(Debug, Args)]
 pub(crate) struct CpiInstallArgs {
     /// Release tarball, of sources or compiled; or its URL with --sha1
@@ -74,7 +72,6 @@ pub(crate) struct CpiInstallArgs {
     pub(crate) sha1: Option<String>,
 }
 
-/// `cpi upgrade`.
 #[derive(Debug, Args)]
 pub(crate) struct CpiUpgradeArgs {
     /// Name of the installed CPI
@@ -130,7 +127,6 @@ pub(crate) struct IncusTrustArgs {
 pub(super) const LOCAL_HELP: &str = "The cloud is that of the director on this machine (see --state-dir), or the one that --config \
 describes. None of these verbs needs a director that runs.";
 
-/// `local …`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LocalVerb {
     /// List all that there is, and what does not fit together
@@ -182,7 +178,6 @@ pub(crate) struct LocalCloudArgs {
     pub(crate) config: Option<PathBuf>,
 }
 
-/// `sim`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, after_help = SIM_HELP)]
 pub(crate) struct SimArgs {
@@ -197,7 +192,6 @@ pub(super) const SIM_HELP: &str =
     "Agents need no host to be started by hand: the CPI starts one in the background when a VM is created, and it
 ends when there are no VMs, or with its state directory. '--state-dir' is here the simulated cloud's own.";
 
-/// `sim …`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SimVerb {
     /// List all that there is
@@ -242,7 +236,6 @@ pub(super) const CERTIFY_HELP: &str = "A check passes only when its promise was 
 beside the contract; without --show-settings, --list or --disk-size they end as 'not observed'. Everything that was made \
 is removed again. Exit status 0 means that all required checks passed and nothing optional was wrong.";
 
-/// `certify`.
 #[derive(Debug, Args)]
 pub(crate) struct CertifyArgs {
     /// Command line of the CPI, for example 'windlass cpi sim', or the name of an installed one ('windlass cpi list')

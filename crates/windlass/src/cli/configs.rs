@@ -32,7 +32,6 @@ pub(crate) struct NameArgs {
     pub(crate) name: String,
 }
 
-/// `configs`.
 #[derive(Debug, Args)]
 pub(crate) struct ConfigsArgs {
     /// Only of this name
@@ -61,7 +60,6 @@ pub(crate) struct OneConfigArgs {
     pub(crate) name: Option<String>,
 }
 
-/// `update-config`.
 #[derive(Debug, Args)]
 pub(crate) struct UpdateConfigArgs {
     #[command(flatten)]
@@ -77,7 +75,6 @@ pub(crate) struct UpdateConfigArgs {
     pub(crate) expected_latest_id: Option<String>,
 }
 
-/// `diff-config`.
 #[derive(Debug, Args)]
 pub(crate) struct DiffConfigArgs {
     /// Number of the first config

@@ -35,7 +35,6 @@ pub(crate) struct StopEnvArgs {
     pub(crate) package_dir: Option<PathBuf>,
 }
 
-/// `create-env`.
 #[derive(Debug, Args)]
 pub(crate) struct CreateEnvArgs {
     #[command(flatten)]

@@ -338,7 +338,6 @@ pub(crate) enum RemoteVerb {
     Curl(CurlArgs),
 }
 
-/// `leaks`.
 #[derive(Debug, Args)]
 pub(crate) struct LeaksArgs {
     /// Delete this VM, disk, snapshot or stemcell, which a cloud has and the director does not know; may be repeated
@@ -357,7 +356,6 @@ fn on_or_off(text: &str) -> Result<bool, &'static str> {
     }
 }
 
-/// `vms`.
 #[derive(Debug, Args)]
 pub(crate) struct VmsArgs {
     /// Also show load, memory and disks
@@ -368,7 +366,6 @@ pub(crate) struct VmsArgs {
     pub(crate) cloud_properties: bool,
 }
 
-/// `instances`.
 #[derive(Debug, Args)]
 pub(crate) struct InstancesArgs {
     /// Also show state, VM, disks and agent
@@ -385,7 +382,6 @@ pub(crate) struct InstancesArgs {
     pub(crate) failing: bool,
 }
 
-/// `tasks`.
 #[derive(Debug, Args)]
 pub(crate) struct TasksArgs {
     /// Also those that ended; the last N
@@ -396,7 +392,6 @@ pub(crate) struct TasksArgs {
     pub(crate) all: bool,
 }
 
-/// `task`.
 #[derive(Debug, Args)]
 pub(crate) struct TaskArgs {
     /// Number of the task; the running one if absent
@@ -418,7 +413,6 @@ pub(crate) struct TaskArgs {
     pub(crate) all: bool,
 }
 
-/// `events`.
 #[derive(Debug, Args)]
 pub(crate) struct EventsArgs {
     /// Before the event of this number
@@ -450,7 +444,6 @@ pub(crate) struct EventsArgs {
     pub(crate) object_name: Option<String>,
 }
 
-/// `clean-up`.
 #[derive(Debug, Args)]
 pub(crate) struct CleanUpArgs {
     /// Everything that nothing uses, orphaned disks too
@@ -464,7 +457,6 @@ pub(crate) struct CleanUpArgs {
     pub(crate) keep_orphaned_disks: bool,
 }
 
-/// `curl`.
 #[derive(Debug, Args)]
 pub(crate) struct CurlArgs {
     /// Path, with its query

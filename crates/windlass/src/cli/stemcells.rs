@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-/// `stemcell …`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StemcellVerb {
     /// Build a stemcell around an agent: a minimal one, from a root file system or a Debian release, or, for development, with the
@@ -19,7 +18,6 @@ pub(crate) enum StemcellVerb {
     Repack(StemcellRepackArgs),
 }
 
-/// `stemcell build`.
 #[derive(Debug, Args)]
 pub(crate) struct StemcellBuildArgs {
     /// Where the tarball goes
@@ -70,7 +68,6 @@ pub(crate) enum Userland {
     Host,
 }
 
-/// `stemcell repack`.
 #[derive(Debug, Args)]
 pub(crate) struct StemcellRepackArgs {
     /// Tarball

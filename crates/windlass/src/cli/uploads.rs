@@ -7,7 +7,6 @@ use clap::Args;
 use super::author::DirArgs;
 use super::slug::Slug;
 
-/// `upload-stemcell`.
 #[derive(Debug, Args)]
 pub(crate) struct UploadStemcellArgs {
     /// Tarball, or http(s):// URL that the director fetches
@@ -26,7 +25,6 @@ pub(crate) struct UploadStemcellArgs {
     pub(crate) sha1: Option<String>,
 }
 
-/// `export-release`.
 #[derive(Debug, Args)]
 pub(crate) struct ExportReleaseArgs {
     /// NAME/VERSION
@@ -42,7 +40,6 @@ pub(crate) struct ExportReleaseArgs {
     pub(crate) dir: PathBuf,
 }
 
-/// `upload-release`.
 #[derive(Debug, Args)]
 pub(crate) struct UploadReleaseArgs {
     /// Tarball, release directory, manifest of a version, git repository, or http(s):// URL that the director fetches; without it

@@ -7,7 +7,6 @@ use windlass_contract::Secret;
 
 use super::Selection;
 
-/// `logs`.
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
     /// GROUP or GROUP/ID; everything if absent
@@ -46,7 +45,6 @@ pub(crate) struct LogsArgs {
     pub(crate) env: EnvAgentArgs,
 }
 
-/// `run-errand`.
 #[derive(Debug, Args)]
 pub(crate) struct RunErrandArgs {
     /// The job, or the group that is an errand
@@ -75,7 +73,6 @@ when this program does. On several, lines of output begin with the instance. No 
 'windlass exec -t db/0 -- bash' is a shell. Agents of BOSH do not \
 know this; 'windlass ssh' goes to their VMs";
 
-/// `exec`.
 #[derive(Debug, Args)]
 pub(crate) struct ExecArgs {
     /// GROUP/ID, or GROUP for all of it
@@ -96,7 +93,6 @@ pub(super) const CP_HELP: &str = "A path with a colon is one on instances: GROUP
 user's home. '((instance_id))' in a path stands for the id of each. Links inside of folders are copied as the files that they lead \
 to; links to folders, pipes and devices are named and left out";
 
-/// `cp`.
 #[derive(Debug, Args)]
 pub(crate) struct CpArgs {
     /// Where from, and last where to
@@ -110,7 +106,6 @@ pub(crate) struct CpArgs {
     pub(crate) root: bool,
 }
 
-/// `ssh`.
 #[derive(Debug, Args)]
 pub(crate) struct SshArgs {
     /// GROUP or GROUP/ID; everything if absent. With --private-key also an address
@@ -139,7 +134,6 @@ pub(crate) struct SshArgs {
 pub(super) const SCP_HELP: &str = "A path with a colon is one on instances: GROUP/ID:PATH, GROUP:PATH or :PATH for all of them. \
 '((instance_id))' in a path stands for the id of each, for example: 'windlass scp db:/var/log/syslog syslog.((instance_id))'";
 
-/// `scp`.
 #[derive(Debug, Args)]
 pub(crate) struct ScpArgs {
     /// Where from, and last where to
@@ -156,7 +150,6 @@ pub(crate) struct ScpArgs {
     pub(crate) env: EnvAgentArgs,
 }
 
-/// `pcap`.
 #[derive(Debug, Args)]
 pub(crate) struct PcapArgs {
     /// GROUP or GROUP/ID; everything if absent

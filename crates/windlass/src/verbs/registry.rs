@@ -13,7 +13,7 @@ use crate::cli::{Global, LogFormat, RegistryArgs};
 use crate::failure::Failure;
 use crate::foreground::{Stop, log_to_stderr, raise_descriptor_limit, say};
 
-/// Who may write, instead of a file.
+/// The credentials for writing, instead of a file.
 pub(super) const CREDENTIALS: &str = "WINDLASS_REGISTRY_CREDENTIALS";
 /// What the line before all others begins with.
 pub(super) const LISTENS_ON: &str = "The registry listens on ";
@@ -80,7 +80,7 @@ impl Home {
     }
 }
 
-/// Who may write, and where that is said.
+/// The credentials for writing, and where they were found.
 fn writers(home: &Home, file: Option<&Path>) -> Result<(Vec<Credentials>, String), Failure> {
     if let (None, Ok(text)) = (file, std::env::var(CREDENTIALS)) {
         let place = format!("the variable {CREDENTIALS}");

@@ -134,7 +134,7 @@ fn table(inventory: Inventory) -> Table {
     for it in inventory.networks {
         rows.push(row("network", it.cid.as_str(), String::new(), String::new(), it.range.to_string(), none()));
     }
-    // The order of folders is nobody's.
+    // Folders are listed in no order.
     rows.sort();
     let header = vec!["Kind", "CID", "Size", "VM", "Details", "Name", "Metadata"];
     Table { content: "resources", header, rows, ..Table::default() }

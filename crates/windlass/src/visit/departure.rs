@@ -18,7 +18,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Ctrl-C, a `kill`, and the end of the terminal.
 const SIGNALS: [SignalKind; 3] = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
 
-/// Who is told when the program is to end, and what it started meanwhile.
+/// Tells that the program is to end, and ends what it started.
 #[derive(Debug, Clone)]
 pub(crate) struct Departure {
     /// The number of the last signal, and how many there were.

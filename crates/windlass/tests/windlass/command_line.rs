@@ -250,7 +250,7 @@ pub(crate) fn answer(site: &Site, line: &str, answers: &str) -> (bool, String) {
 
 /// Disks with their data would go although somebody said no, only because the output is kept in a file.
 #[test]
-fn nothing_is_destroyed_without_consent_whoever_reads_the_output() {
+fn nothing_is_destroyed_without_consent_also_where_no_terminal_reads_the_output() {
     let site = Site::ready_to_deploy();
     for instances in [2, 1] {
         site.write_documents(instances);

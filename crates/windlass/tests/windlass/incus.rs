@@ -246,7 +246,7 @@ fn a_director_keeps_a_job_with_a_disk_on_a_real_lxd_daemon() {
     assert_eq!(cluster.held(), Vec::<String>::new(), "nothing is left");
 }
 
-/// With `WINDLASS_ORIGINAL_AGENT`, the original's agent, and `WINDLASS_SYSTEM`, a root file system for it that has its monit and whoever
+/// With `WINDLASS_ORIGINAL_AGENT`, the original's agent, and `WINDLASS_SYSTEM`, a root file system for it that has its monit and what
 /// starts that.
 #[test]
 fn data_survives_with_the_originals_agents_in_unprivileged_and_privileged_containers() {

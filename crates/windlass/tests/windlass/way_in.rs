@@ -120,7 +120,7 @@ fn events_say_who_did_what_where_and_not_with_which_words() {
 
 /// What nobody waits for any more would run for ever in VMs.
 #[test]
-fn a_command_ends_with_whoever_started_it() {
+fn a_command_ends_with_the_client_that_started_it() {
     let site = deployed(1);
     let begin = |script: &str| -> (Child, BufReader<std::process::ChildStdout>) {
         let mut verb = exec(&site, &["db/0", "--", "sh", "-c", script])
@@ -201,7 +201,7 @@ fn shown(terminal: &mut fs::File, wanted: &str) -> String {
 
 /// Shells and programs that draw could be used over ssh alone.
 #[test]
-fn a_command_has_the_terminal_of_whoever_started_it() {
+fn a_command_has_the_terminal_of_its_user() {
     let site = deployed(2);
     let (mut shell, mut terminal) = on_terminal(&mut exec(&site, &["--tty", "db/0", "--", "sh"]));
     // What is typed before the other side is there waits for it, and is shown there alone.

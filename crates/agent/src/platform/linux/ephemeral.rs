@@ -122,7 +122,7 @@ impl Linux {
         self.use_partitions(&table, wanted.len())
     }
 
-    /// What is wiped must be nobody's.
+    /// A disk that holds somebody's data must not be wiped.
     fn refuse_precious(&self, device: &Path, settings: &AgentSettings) -> Result<(), EphemeralError> {
         let precious = |what: String| EphemeralError::Precious { device: device.to_owned(), what };
         let known = disks::known(&self.base.disk_hints(), settings).unwrap_or_default();

@@ -18,7 +18,7 @@ fn the_ephemeral_disk_holds_swap_and_data_and_belongs_to_one_vm() {
     in_namespaces("linux::ephemeral::the_ephemeral_disk_holds_swap_and_data_and_belongs_to_one_vm", async || {
         let mut own = OwnMachine::new(options());
         let disk = own.disk("ephemeral", 128 * MIB);
-        // What an earlier VM left there is nobody's.
+        // What an earlier VM left there may be wiped.
         run("mke2fs", ["-q", "-t", "ext4", &disk.path()]);
         own.machine.settings["disks"]["ephemeral"] = json!(disk.path());
         own.machine.settings["env"]["bosh"]["swap_size"] = json!(16);

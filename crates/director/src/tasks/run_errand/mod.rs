@@ -151,7 +151,7 @@ impl ErrandRun<'_> {
         self.on_instance(instance).await
     }
 
-    /// Whatever happens to the task, a VM that nobody needs goes.
+    /// Deletes the VM, also if the task is cancelled or failed: nobody needs it.
     async fn remove_vm(&self, instance: &InstancePlan) -> Result<(), TaskError> {
         let Some(present) = reload_one(self.director, &instance.id).await?.filter(|present| present.vm.is_some())
         else {

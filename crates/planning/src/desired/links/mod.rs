@@ -27,7 +27,7 @@ use settings::{Consumed, Provided, Words};
 pub enum LinksFrom<'a> {
     /// Manifest and releases, and these providers of other deployments, by deployment. One that is not here does not exist.
     Manifest(&'a BTreeMap<String, Vec<LinkProvider>>),
-    /// Whatever the instances were rendered with last.
+    /// What the instances were rendered with last.
     Records,
 }
 

@@ -59,7 +59,7 @@ proptest! {
         let all = |plan: &Plan| places(plan).into_values().flatten().collect::<BTreeSet<_>>();
         prop_assert_eq!(all(&again), all(&first));
         for present in &current.instances {
-            prop_assert!(again.instances().any(|one| one.id == present.record.id), "whoever is there stays");
+            prop_assert!(again.instances().any(|one| one.id == present.record.id), "an instance that is there stays");
         }
     }
 

@@ -107,7 +107,7 @@ async fn a_thousand_connections_slow_clients_and_half_sent_bodies_keep_nobody_ou
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_takes_too_long_is_sent_away() {
+async fn clients_that_take_too_long_are_sent_away() {
     let base = Base::sqlite();
     let registry = Registry::start(patient(&base, Duration::from_secs(1))).await.unwrap();
     writer(&registry).put("kept", &settings("kept", 1)).await.unwrap();

@@ -103,7 +103,7 @@ async fn behind_tls_nothing_is_spoken_in_the_clear() {
 }
 
 #[tokio::test]
-async fn whoever_watches_it_sees_how_it_is_and_no_secrets() {
+async fn health_and_metrics_tell_how_it_is_and_no_secrets() {
     let base = Base::sqlite();
     let registry = base.registry().await;
     ask(&registry, "PUT", "/instances/vm-1/settings", &as_writer(), SETTINGS).await;

@@ -9,7 +9,7 @@ use reqwest::StatusCode;
 use crate::api::client::Client;
 use crate::site::Site;
 
-/// What nobody's attack may cost, in KiB.
+/// How much memory an attack may cost, in KiB.
 const MOST_MEMORY: u64 = 256 << 10;
 /// Within this time others are served, or within so many times of what they waited before the attack.
 const SOON: Duration = Duration::from_millis(100);

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use super::pages::{Page, all, root};
 
-/// Who reads the page.
+/// The user who types what a page says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum User {
     Root,
@@ -34,7 +34,7 @@ const NOBODY: u32 = 65534;
 const PRELUDE: &str = r#"
 set -eEuo pipefail
 trap 'echo "failed at $where" >&2' ERR
-# Control groups outlive namespaces: containers are deleted by whoever made them.
+# Control groups outlive namespaces: the script that made containers deletes them.
 trap '(windlass -n -d example delete-deployment --force; windlass -n down --all) > /dev/null 2>&1 || true' EXIT
 unit=/etc/systemd/system/windlass-director.service
 systemctl() {

@@ -59,7 +59,7 @@ const RECORDED_INSTANCES: [&str; 3] = [
     "af33bcaf-bc5a-4fd8-a157-132dc940a1c7",
 ];
 
-/// Whatever came out otherwise than recorded.
+/// What differs from the recordings.
 struct Report {
     /// Scenario, kind, and why it is meant.
     allowed: &'static [(&'static str, &'static str, &'static str)],

@@ -126,7 +126,7 @@ fn listed(scene: &Scene<'_>) -> Vec<String> {
     names
 }
 
-/// Who ran it, as the script says.
+/// The instances that ran it, as the script says.
 fn who(results: &[Value]) -> Vec<String> {
     let mut who: Vec<String> = results
         .iter()

@@ -65,7 +65,7 @@ fn one_vm_one_disk_no_registry_twice_in_parallel() {
 }
 
 #[test]
-fn the_same_with_postgresql() {
+fn a_director_on_postgresql_goes_the_whole_path() {
     let postgres = PrivatePostgres::start().unwrap();
     whole_path(&Site::ready_to_deploy_with_database(Some(postgres.url())));
 }

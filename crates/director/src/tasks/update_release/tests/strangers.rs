@@ -17,7 +17,7 @@ fn tgz(files: &[(&str, Vec<u8>)]) -> Vec<u8> {
     builder.into_inner().unwrap().finish().unwrap()
 }
 
-/// Whatever it is called.
+/// With any name, also those that `tar` refuses to write.
 fn append(builder: &mut tar::Builder<impl std::io::Write>, name: &str, kind: tar::EntryType, content: &[u8]) {
     let mut header = tar::Header::new_gnu();
     header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
