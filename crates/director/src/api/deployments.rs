@@ -28,6 +28,7 @@ use crate::software;
 use crate::store::{BriefInstance, ConfigLabel, ListedDeployment};
 use crate::tasks::{Asker, DeployOptions, Job, PreparedDeploy, Purpose, prepare};
 use crate::team_limits;
+use crate::variables::border;
 
 /// How long the templates of a plan may take that no task is made for: readers may ask for one.
 const LONGEST_PLAN: Duration = Duration::from_secs(60);
@@ -252,7 +253,11 @@ pub(super) async fn deploy(
         Some(teams) => user.must_with(&director, Access::Admin, &teams).map(|()| teams)?,
         None => {
             let teams = user.own_teams();
-            match team_limits::refusal_of_deployment(&director, &teams).await? {
+            let refusal = match team_limits::refusal_of_deployment(&director, &teams).await? {
+                None => border::refusal_of_name(&director, &deployment, &teams).await?,
+                refusal => refusal,
+            };
+            match refusal {
                 Some(reason) => return Err(ApiError::bad_request(440001, reason)),
                 None => teams,
             }

@@ -1,5 +1,6 @@
 //! Deployments.
 
+use windlass_database::Transaction;
 use windlass_database::sqlx::{self, Row};
 use windlass_operations::clock;
 use windlass_planning::names::DeploymentName;
@@ -49,6 +50,7 @@ impl Store {
                     .execute(transaction.connection())
                     .await?;
             }
+            forget_former(&mut transaction, name).await?;
         }
         Ok(transaction.commit().await?)
     }
@@ -63,6 +65,21 @@ impl Store {
         .fetch_all(self.database.pool())
         .await?;
         Ok((!rows.is_empty()).then(|| rows.into_iter().flatten().collect()))
+    }
+
+    /// The teams of a deployment that is gone, by name; none if there was no such deployment.
+    pub(crate) async fn former_teams(
+        &self,
+        deployment: &DeploymentName,
+        ignores_case: bool,
+    ) -> Result<Option<Vec<String>>, StoreError> {
+        let statement = match ignores_case {
+            true => "SELECT team FROM former_deployments WHERE LOWER(deployment) = LOWER($1) ORDER BY team",
+            false => "SELECT team FROM former_deployments WHERE deployment = $1 ORDER BY team",
+        };
+        let teams = sqlx::query_scalar::<_, String>(statement).bind(deployment.as_str());
+        let teams = teams.fetch_all(self.database.pool()).await?;
+        Ok((!teams.is_empty()).then(|| teams.into_iter().filter(|team| !team.is_empty()).collect()))
     }
 
     /// How many deployments a team has.
@@ -122,6 +139,7 @@ impl Store {
     /// Removes a deployment that has no instances any more.
     pub(crate) async fn remove_deployment(&self, name: &DeploymentName) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
+        note_former(&mut transaction, name).await?;
         super::links::forget_all(&mut transaction, name).await?;
         super::dns_groups::forget_all(&mut transaction, name).await?;
         super::variables::forget_all(&mut transaction, name).await?;
@@ -139,4 +157,19 @@ impl Store {
         super::software::forget_unused(&mut transaction).await?;
         Ok(transaction.commit().await?)
     }
+}
+
+/// Notes whose a deployment was, before it goes.
+async fn note_former(transaction: &mut Transaction, name: &DeploymentName) -> Result<(), StoreError> {
+    let note = "INSERT INTO former_deployments (deployment, team)
+         SELECT d.name, COALESCE(t.team, '') FROM deployments d LEFT JOIN deployment_teams t ON t.deployment = d.name
+         WHERE d.name = $1 ON CONFLICT DO NOTHING";
+    sqlx::query(note).bind(name.as_str()).execute(transaction.connection()).await?;
+    Ok(())
+}
+
+async fn forget_former(transaction: &mut Transaction, name: &DeploymentName) -> Result<(), StoreError> {
+    let forget = sqlx::query("DELETE FROM former_deployments WHERE deployment = $1").bind(name.as_str());
+    forget.execute(transaction.connection()).await?;
+    Ok(())
 }

@@ -229,7 +229,8 @@ impl Store {
                AND ($5 = '' OR deployment = $5) AND ($6 = '' OR instance = $6) AND ($7 = '' OR username = $7)
                AND ($8 = '' OR action = $8) AND ($9 = '' OR object_type = $9) AND ($10 = '' OR object_name = $10)
                AND ($11 = '' OR username = $11)
-               AND ($12 = '' OR deployment IN (SELECT deployment FROM deployment_teams WHERE team = $12))
+               AND ($12 = '' OR EXISTS (SELECT 1 FROM deployments d JOIN deployment_teams t ON t.deployment = d.name
+                 WHERE d.name = events.deployment AND t.team = $12 AND d.created_at <= events.happened_at))
              ORDER BY id DESC LIMIT $13"
         );
         let rows = sqlx::query(AssertSqlSafe(statement))
@@ -535,6 +536,32 @@ mod tests {
             ]
         );
         assert!(events.iter().all(|event| event.event.task == Some(task)));
+    }
+
+    /// Who takes the name of a deployment that is gone would read what happened to it.
+    #[tokio::test]
+    async fn a_team_sees_no_events_of_a_deployment_of_others_that_had_the_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store(folder.path()).await;
+        let note = async || {
+            let event = Event { deployment: Some("d".to_owned()), ..Event::new("me", "create", "vm", None) };
+            store.add_event(&event).await.unwrap()
+        };
+        let seen_by = async |team: &str| {
+            let seen_by = Some(("somebody".to_owned(), vec![team.to_owned()]));
+            let events = store.events(&EventFilter { seen_by, ..EventFilter::default() }).await.unwrap();
+            events.into_iter().map(|event| event.id).collect::<Vec<_>>()
+        };
+        store.add_deployment(&"d".into(), &["bank".to_owned()]).await.unwrap();
+        let first = note().await;
+        assert_eq!(seen_by("bank").await, [first]);
+        store.remove_deployment(&"d".into()).await.unwrap();
+        let earlier = sqlx::query("UPDATE events SET happened_at = happened_at - 1");
+        earlier.execute(store.database.pool()).await.unwrap();
+        store.add_deployment(&"d".into(), &["shop".to_owned()]).await.unwrap();
+        assert_eq!((seen_by("shop").await, seen_by("bank").await), (vec![], vec![]));
+        let second = note().await;
+        assert_eq!(seen_by("shop").await, [second]);
     }
 
     /// An event that a killed director began must not look as if it still went on.

@@ -82,6 +82,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { number: 60, name: "variables", sql: include_str!("0060_variables.sql") },
     Migration { number: 70, name: "records of DNS", sql: include_str!("0070_dns_records.sql") },
     Migration { number: 75, name: "tasks of logs", sql: include_str!("0075_tasks_of_logs.sql") },
+    Migration { number: 80, name: "former deployments", sql: include_str!("0080_former_deployments.sql") },
 ];
 
 /// The director's records.

@@ -90,6 +90,13 @@ impl Store {
         Ok(names.fetch_all(self.database.pool()).await?)
     }
 
+    /// Whether there are values of variables whose names begin like this.
+    pub(crate) async fn has_values_under(&self, beginning: &str) -> Result<bool, StoreError> {
+        let count = "SELECT COUNT(*) FROM variable_values WHERE SUBSTR(name, 1, LENGTH($1)) = $1";
+        let count = sqlx::query_scalar::<_, i64>(count).bind(beginning);
+        Ok(count.fetch_one(self.database.pool()).await? > 0)
+    }
+
     /// Adds a version. `seal` encrypts it for its id, which is known only then.
     pub(crate) async fn add_value<E: From<StoreError>>(
         &self,

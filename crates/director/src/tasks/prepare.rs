@@ -127,6 +127,9 @@ pub(crate) async fn prepare(
     // What is deployed keeps the values that it has.
     if options.change_state.is_none() && options.errand.is_none() {
         named.add_defaults(&releases);
+        if let Some(reason) = border::refusal_of_name(director, deployment, &teams).await? {
+            findings.say(reason);
+        }
         border::refuse_those_of_others(director, deployment, &teams, named, &used, &mut findings).await?;
     }
     let compiled = match releases.is_empty() {

@@ -3,6 +3,7 @@
 //! | variable | a team may |
 //! |---|---|
 //! | of a deployment of others: its name begins with the director's name and that of the deployment | nothing |
+//! | of a deployment that is not there, unless it was the team's | nothing: others may have had it, or may make it and take what they find for theirs |
 //! | that CPI configs, or cloud configs of nobody, name: credentials of clouds | nothing |
 //! | that runtime configs of nobody name | name it, because its VMs have the value, and not define it |
 //! | any other that a deployment of others was deployed with | name it, and not define it in a way that makes it again |
@@ -173,21 +174,69 @@ pub(crate) async fn refuse_those_of_others(
             continue;
         }
         let all = deployments.iter().filter(|other| compared(other) == owner).cloned();
-        let owners: Vec<DeploymentName> = if ignores_case { all.collect() } else { vec![owner.into()] };
+        let mut owners: Vec<DeploymentName> = all.collect();
+        if owners.is_empty() {
+            owners.push(owner.into());
+        }
         for owner in owners {
-            // The values of a deployment that is gone belong to the next one of that name.
-            let Some(others) = director.store.teams_of(&owner).await? else { continue };
-            if others.iter().any(|team| teams.contains(team)) {
+            let there = director.store.teams_of(&owner).await?;
+            let is_there = there.is_some();
+            let theirs = match there {
+                Some(theirs) => theirs,
+                None => director.store.former_teams(&owner, ignores_case).await?.unwrap_or_default(),
+            };
+            if theirs.iter().any(|team| teams.contains(team)) {
                 continue;
             }
             known.remove(&compared(&owner));
-            findings.say(format!(
-                "the variable '{name}' is one of the deployment '{owner}', which belongs to none of the teams of '{deployment}'; get \
-                 its value through a link that '{owner}' shares, or have an admin set it under a name that begins otherwise"
-            ));
+            findings.say(match is_there {
+                true => format!(
+                    "the variable '{name}' is one of the deployment '{owner}', which belongs to none of the teams of '{deployment}'; \
+                     get its value through a link that '{owner}' shares, or have an admin set it under a name that begins otherwise"
+                ),
+                false => format!(
+                    "the variable '{name}' is one of the deployment '{owner}', which does not exist, and which was none of the teams \
+                     of '{deployment}'; use a name that begins otherwise"
+                ),
+            });
         }
     }
     Ok(())
+}
+
+/// Why a team cannot have a deployment of this name: it would have values that another one left, or has.
+pub(crate) async fn refusal_of_name(
+    director: &Director,
+    deployment: &DeploymentName,
+    teams: &[String],
+) -> Result<Option<String>, StoreError> {
+    let store = &director.store;
+    if teams.is_empty() || store.teams_of(deployment).await?.is_some() {
+        return Ok(None);
+    }
+    let are_others = |theirs: &[String]| !theirs.iter().any(|team| teams.contains(team));
+    let ignores_case = director.variables.embedded.is_none();
+    if ignores_case {
+        let same = |other: &DeploymentName| other.to_lowercase() == deployment.to_lowercase();
+        for other in store.deployment_names().await?.into_iter().filter(same) {
+            if are_others(&store.teams_of(&other).await?.unwrap_or_default()) {
+                return Ok(Some(format!(
+                    "the name '{deployment}' means the same to the config server as that of a deployment of other teams; choose another"
+                )));
+            }
+        }
+    }
+    let leaves_values = match ignores_case {
+        // Nobody can ask it what there is.
+        true => true,
+        false => store.has_values_under(&format!("/{}/{deployment}/", director.name)).await?,
+    };
+    let former = store.former_teams(deployment, ignores_case).await?;
+    Ok(former.filter(|former| leaves_values && are_others(former)).map(|_| {
+        format!(
+            "the name '{deployment}' was that of a deployment of others, whose variables have their values still; choose another"
+        )
+    }))
 }
 
 async fn is_used_by_others(
@@ -262,12 +311,64 @@ mod tests {
         let at = |rest: &str| format!("/{}/{rest}", director.name);
         assert!(refused("shop-admin", &at("bank/password")).await);
         assert!(refused("shop-admin", &at("common/password")).await);
-        for own in
-            [at("market/password"), at("stall/password"), at("gone/password"), "/any/password".into(), "own".into()]
-        {
+        for own in [at("market/password"), at("stall/password"), "/any/password".into(), "own".into()] {
             assert!(!refused("shop-admin", &own).await, "{own}");
         }
         assert!(!refused("admin", &at("bank/password")).await);
+    }
+
+    /// A deployment with a value of its variable `pw`.
+    async fn deployed(test: &TestDirector, name: &str, team: &str) {
+        let store = &test.director.store;
+        store.add_deployment(&name.into(), &[team.to_owned()]).await.unwrap();
+        let value = format!("/{}/{name}/pw", test.director.name);
+        test.director.variables.embedded.as_ref().unwrap().set(&value, "secret".into()).await.unwrap();
+    }
+
+    /// A team would read what another's deployment left, which the next one of that name uses again, or would choose beforehand what
+    /// another's deployment finds there.
+    #[tokio::test]
+    async fn a_team_names_no_variable_of_a_deployment_that_is_gone_or_not_there_yet() {
+        let test = TestDirector::new().await;
+        test.send(Some("admin"), Method::POST, "/cloud_configs", "azs: [{name: z1}]\n").await;
+        for (name, team) in [("vault", "bank"), ("market", "shop")] {
+            deployed(&test, name, team).await;
+            test.director.store.remove_deployment(&name.into()).await.unwrap();
+        }
+        let is_refused = async |user: &str, owner: &str, rest: &str| {
+            let manifest = format!("name: stall\n{}\n", rest.replace("VAR", &format!("/test/{owner}/pw")));
+            let (_, told) = test.send(Some(user), Method::POST, "/windlass/plan", manifest).await;
+            told.contains("which does not exist, and which was none of the teams of 'stall'")
+        };
+        for rest in ["properties: {p: ((VAR))}", "variables: [{name: VAR, type: password}]"] {
+            for (owner, expected) in [("vault", true), ("future", true), ("market", false), ("stall", false)] {
+                assert_eq!(is_refused("shop-admin", owner, rest).await, expected, "{owner} {rest}");
+            }
+            assert!(!is_refused("admin", "vault", rest).await, "{rest}");
+        }
+    }
+
+    /// A team would have the values that another's deployment left, under their own names.
+    #[tokio::test]
+    async fn a_team_takes_no_name_under_which_others_left_values() {
+        let test = TestDirector::new().await;
+        test.send(Some("admin"), Method::POST, "/cloud_configs", "azs: [{name: z1}]\n").await;
+        deployed(&test, "vault", "bank").await;
+        let store = &test.director.store;
+        store.remove_deployment(&"vault".into()).await.unwrap();
+        // A task that goes on after a kill removes it again.
+        store.remove_deployment(&"vault".into()).await.unwrap();
+        let send = async |user: &str, path: &str| test.send(Some(user), Method::POST, path, "name: vault\n").await;
+        for path in ["/deployments", "/windlass/plan"] {
+            let (status, told) = send("shop-admin", path).await;
+            assert_eq!(status, StatusCode::BAD_REQUEST, "{path}: {told}");
+            assert!(told.contains("was that of a deployment of others"), "{path}: {told}");
+        }
+        assert_eq!(send("bank-admin", "/deployments").await.0, StatusCode::FOUND);
+        store.remove_deployment(&"vault".into()).await.unwrap();
+        assert_eq!(send("shop-admin", "/deployments").await.0, StatusCode::BAD_REQUEST, "the values are there still");
+        assert!(test.director.variables.embedded.as_ref().unwrap().remove("/test/vault/pw").await.unwrap());
+        assert_eq!(send("shop-admin", "/deployments").await.0, StatusCode::FOUND);
     }
 
     /// A team would have the credentials of the clouds of all, or put others in their place.
