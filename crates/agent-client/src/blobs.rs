@@ -72,7 +72,8 @@ impl Agent {
         match opened.response.status() {
             StatusCode::OK => {}
             status => {
-                connections.read(opened, SMALL).await.map_err(broken)?;
+                let rest = tokio::time::timeout(patience, connections.read(opened, SMALL));
+                rest.await.map_err(|_| late())?.map_err(broken)?;
                 return if status == StatusCode::NOT_FOUND { Ok(false) } else { Err(self.refused(METHOD, status)) };
             }
         }

@@ -15,12 +15,11 @@ use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
-use tokio::sync::SemaphorePermit;
 use tokio_rustls::TlsConnector;
 use windlass_durable::kill_point;
 
 use crate::error::{Stage, TransportError};
-use crate::limits;
+use crate::limits::{self, Turn};
 
 /// How long one address may take to accept a connection.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
@@ -46,7 +45,7 @@ pub(crate) struct Opened {
 pub(crate) struct WholeAnswer {
     pub(crate) status: StatusCode,
     pub(crate) body: Bytes,
-    _turn: Option<SemaphorePermit<'static>>,
+    _turn: Option<Turn>,
 }
 
 /// The connections of one agent.
@@ -152,9 +151,12 @@ impl Connections {
                 return Err((Stage::Authenticated, TransportError::TooLarge(most)));
             }
             if length > limits::SMALL && turn.is_none() {
-                turn = limits::turn().await;
+                turn = Some(Turn::of(self.addresses.first().copied()).await);
             }
             body.extend_from_slice(&part);
+        }
+        if let Some(turn) = &mut turn {
+            turn.is_read();
         }
         self.keep(opened.sender).await;
         Ok(WholeAnswer { status, body: body.freeze(), _turn: turn })

@@ -1,6 +1,10 @@
 //! How much an agent may answer. A VM belongs to strangers as soon as one of its jobs does, and what it says must not cost its
 //! caller more memory than a few MiB, however many VMs say it at once.
 
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// What most answers fit in. Answers up to this size are read side by side.
@@ -17,6 +21,12 @@ pub(crate) const LONGEST_NAME: usize = 255;
 
 /// Larger answers are read and taken apart some at a time. Nobody who answers briefly waits for them.
 static LARGE_ANSWERS: Semaphore = Semaphore::const_new(8);
+/// Agents that had a turn and did not finish their answer wait for each other from then on, so that the others do not wait for them.
+static ANSWERS_OF_THE_SLOW: Semaphore = Semaphore::const_new(2);
+/// Where they listen.
+static SLOW: Mutex<BTreeSet<SocketAddr>> = Mutex::new(BTreeSet::new());
+/// How many of them are remembered.
+const MOST_SLOW: usize = 10_000;
 
 /// How many bytes the result of an action may have.
 pub(crate) fn bytes_of(method: &str) -> usize {
@@ -27,9 +37,42 @@ pub(crate) fn bytes_of(method: &str) -> usize {
 }
 
 /// A turn to go on with an answer that is larger than most.
-pub(crate) async fn turn() -> Option<SemaphorePermit<'static>> {
-    // It is never closed.
-    LARGE_ANSWERS.acquire().await.ok()
+#[derive(Debug)]
+pub(crate) struct Turn {
+    /// None never happens: turns are never closed.
+    _permit: Option<SemaphorePermit<'static>>,
+    agent: Option<SocketAddr>,
+    is_read: bool,
+}
+
+impl Turn {
+    /// Waits for a turn of the agent at this address.
+    pub(crate) async fn of(agent: Option<SocketAddr>) -> Self {
+        let is_slow = agent.is_some_and(|agent| slow().contains(&agent));
+        let turns = if is_slow { &ANSWERS_OF_THE_SLOW } else { &LARGE_ANSWERS };
+        Self { _permit: turns.acquire().await.ok(), agent, is_read: false }
+    }
+
+    /// The answer came to its end.
+    pub(crate) fn is_read(&mut self) {
+        self.is_read = true;
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let Some(agent) = self.agent else { return };
+        let mut slow = slow();
+        if self.is_read {
+            slow.remove(&agent);
+        } else if slow.len() < MOST_SLOW {
+            slow.insert(agent);
+        }
+    }
+}
+
+fn slow() -> MutexGuard<'static, BTreeSet<SocketAddr>> {
+    SLOW.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether JSON has more values than an answer may have.

@@ -444,6 +444,64 @@ async fn a_blob_that_trickles_in_is_given_up() {
     assert_eq!(method.as_str(), "GET /blobs");
 }
 
+/// Nobody asks how the blob goes on that is not there.
+#[tokio::test]
+async fn a_refusal_of_a_blob_that_trickles_in_is_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let agent = scripted_raw("HTTP/1.1 404 Not Found\r\nContent-Length: 60000\r\n\r\n", &[1; 200]).await;
+    let hasty = agent.with_deadlines(Deadlines { message: Duration::from_millis(500), ..Deadlines::default() });
+    let error = hasty.get_blob("id", &folder.path().join("blob"), 1 << 20).await.unwrap_err();
+    assert!(matches!(error, CallError::TimedOut { .. }), "{error:?}");
+}
+
+/// VMs of one team could keep the director from understanding those of others, and their errands would fail.
+#[tokio::test]
+async fn agents_that_never_end_a_large_answer_keep_no_turn_from_others() {
+    let agents: Vec<Agent> = futures_util::future::join_all((0..8).map(|_| stalling())).await;
+    let ask = async |patience: Duration| {
+        let ask = |agent: &Agent| {
+            let agent = agent.with_deadlines(Deadlines { message: patience, ..Deadlines::default() });
+            async move { agent.get_state(true).await }
+        };
+        let answers = futures_util::future::join_all(agents.iter().map(ask)).await;
+        assert!(answers.iter().all(|answer| matches!(answer, Err(CallError::TimedOut { .. }))), "{answers:?}");
+    };
+    ask(Duration::from_millis(700)).await;
+    let others = async {
+        // The others are on their way by then.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let long = json!({"value": {"job_state": "running", "long": "x".repeat(100 * 1024)}});
+        let agent = scripted(move |_, _| Some(long.clone())).await;
+        let agent = agent.with_deadlines(Deadlines { message: Duration::from_secs(2), ..Deadlines::default() });
+        agent.get_state(true).await
+    };
+    let ((), answer) = tokio::join!(ask(Duration::from_secs(4)), others);
+    assert!(answer.is_ok(), "{answer:?}");
+}
+
+/// Begins a large answer to each message, and never ends it.
+async fn stalling() -> Agent {
+    let certificates = Certificates::new();
+    let listener = TcpListener::bind((LOOPBACK, 0)).await.unwrap();
+    let agent = certificates.agent(vec![LOOPBACK], listener.local_addr().unwrap().port());
+    tokio::spawn(async move {
+        let mut open = Vec::new();
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let mut stream = BufReader::new(certificates.acceptor.accept(stream).await.unwrap());
+            let mut line = String::new();
+            while stream.read_line(&mut line).await.unwrap() > 2 {
+                line.clear();
+            }
+            let head = "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n";
+            stream.write_all(format!("{head}{}", "x".repeat(100 * 1024)).as_bytes()).await.unwrap();
+            stream.flush().await.unwrap();
+            open.push(stream);
+        }
+    });
+    agent
+}
+
 /// Answers any request with this head and so many bytes, with a pause between each number of them. What was promised beyond them comes
 /// at the end.
 async fn scripted_raw(head: &'static str, lengths: &'static [usize]) -> Agent {
