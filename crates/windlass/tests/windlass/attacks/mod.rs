@@ -72,6 +72,8 @@ fn a_readers_document_that_grows_stops_nobody() {
             "name: x\naddons:\n- name: a\n  properties: {{a: {key}}}\n  jobs: [{}]\n",
             "{name: j, release: r},".repeat(15_000)
         ),
+        // Each group is wrong, and has a key that nobody knows.
+        format!("name: x\ninstance_groups: [{}]\n", "{name: a, b: 1, c: 1},".repeat(9_000)),
     ];
     beside_a_bystander("documents that grow", &site, || {
         for _ in 0..rounds() {
