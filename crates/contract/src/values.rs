@@ -1,8 +1,13 @@
 //! How many values JSON has, counted before any of them takes memory.
 
-/// Whether JSON has more values than that, keys included. Counts what separates them outside of texts. A value takes up to a hundred
-/// times the memory of the two letters that can make it.
+/// Whether JSON has more values than that, keys included.
 pub fn has_more_values_than(json: &[u8], most: usize) -> bool {
+    values_in(json) > most
+}
+
+/// How many values JSON has, keys included. Counts what separates them outside of texts. A value takes up to a hundred times the
+/// memory of the two letters that can make it.
+pub fn values_in(json: &[u8]) -> usize {
     let (mut values, mut in_text, mut escaped) = (1, false, false);
     for byte in json {
         match byte {
@@ -13,7 +18,7 @@ pub fn has_more_values_than(json: &[u8], most: usize) -> bool {
             _ => {}
         }
     }
-    values > most
+    values
 }
 
 #[cfg(test)]

@@ -43,6 +43,11 @@ pub(crate) const EXTERNAL_BYTES: i64 = 32 << 20;
 const RENDERINGS: usize = 3;
 const RENDERINGS_OF_A_USER: usize = 2;
 
+/// How many releases are taken at once, and how many of those are one user's. A release of two kilobytes may have a hundred megabytes
+/// in memory, and minutes of archives to read.
+const UPLOADS: usize = 2;
+const UPLOADS_OF_A_USER: usize = 1;
+
 /// How many people are in VMs through agents at once, and how many times one user is: each takes two of the director's
 /// connections.
 const VISITS: usize = 128;
@@ -63,6 +68,9 @@ pub(crate) struct Limits {
     users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
     /// By user as well: the places of their tasks that render, and of their plans without a task.
     rendering_users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
+    /// Releases that are taken at once: each is in memory until it is on record.
+    uploads: Arc<Semaphore>,
+    uploading_users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
     planning_users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
     /// Wrong credentials.
     pub(crate) guesses: Guesses,
@@ -96,6 +104,8 @@ impl Default for Limits {
             visiting_users: Mutex::default(),
             users: Mutex::default(),
             rendering_users: Mutex::default(),
+            uploads: Arc::new(Semaphore::new(UPLOADS)),
+            uploading_users: Mutex::default(),
             planning_users: Mutex::default(),
             guesses: Guesses::default(),
             addresses: AsyncMutex::default(),
@@ -131,6 +141,13 @@ pub(crate) struct Visit {
     _of_all: OwnedSemaphorePermit,
 }
 
+/// A turn to take a release.
+#[derive(Debug)]
+pub(crate) struct UploadTurn {
+    _of_user: Option<OwnedSemaphorePermit>,
+    _of_all: Option<OwnedSemaphorePermit>,
+}
+
 /// A turn to render templates.
 #[derive(Debug)]
 pub(crate) struct RenderingTurn {
@@ -151,6 +168,12 @@ impl Limits {
         // The semaphores are never closed, so there always is a permit.
         let _turn = self.documents.acquire().await;
         in_a_thread(work)
+    }
+
+    /// A turn to take a release, which is kept until it is on record.
+    pub(crate) async fn upload(&self, user: &str) -> UploadTurn {
+        let of_user = places_of(&self.uploading_users, user, UPLOADS_OF_A_USER).acquire_owned().await.ok();
+        UploadTurn { _of_user: of_user, _of_all: self.uploads.clone().acquire_owned().await.ok() }
     }
 
     /// A turn to render the templates of a task's plan.
@@ -256,5 +279,18 @@ mod tests {
         assert!(tokio::time::timeout(patience, limits.rendering("ann")).await.is_ok());
         drop((held, plan));
         assert!(tokio::time::timeout(patience, limits.rendering("eve")).await.is_ok());
+    }
+
+    /// A user who uploads many releases at once waits for their own, and has no more than one of them in memory.
+    #[tokio::test]
+    async fn one_user_uploads_one_release_at_a_time_and_others_theirs_beside_it() {
+        let limits = Limits::default();
+        let patience = Duration::from_millis(50);
+        let first = limits.upload("eve").await;
+        assert!(tokio::time::timeout(patience, limits.upload("eve")).await.is_err());
+        let other = tokio::time::timeout(patience, limits.upload("ann")).await.unwrap();
+        assert!(tokio::time::timeout(patience, limits.upload("bob")).await.is_err());
+        drop((first, other));
+        assert!(tokio::time::timeout(patience, limits.upload("eve")).await.is_ok());
     }
 }

@@ -125,7 +125,9 @@ pub enum ReleaseError {
     #[error("Missing job manifest for '{0}': its archive has no job.MF; create the release again")]
     NoJobManifest(String),
     /// templates that would fill the memory
-    #[error("with job '{job}' the templates of all jobs have more than {mib} MiB; put large files into packages")]
+    #[error(
+        "with job '{job}' the templates and descriptions of all jobs take more than {mib} MiB; put large files into packages"
+    )]
     LargeJobs {
         /// The job that was one too many.
         job: String,

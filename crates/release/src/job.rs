@@ -88,7 +88,8 @@ impl Job {
     /// How much memory its files and its description take, roughly.
     pub fn size(&self) -> usize {
         let files: usize = self.templates.values().chain(self.monit.values()).map(String::len).sum();
-        files + weight(&self.spec.raw)
+        let defaults = self.spec.properties.values().filter_map(|property| property.default.as_ref());
+        files + weight(&self.spec.raw) + defaults.map(weight).sum::<usize>()
     }
 
     /// Whether it runs once, when somebody asks for it.
@@ -97,13 +98,17 @@ impl Job {
     }
 }
 
+/// What a key takes in a map, beside its letters.
+const KEY: usize = 48;
+
 fn weight(value: &Value) -> usize {
-    48 + match value {
-        Value::String(text) => text.len(),
-        Value::Array(elements) => elements.iter().map(weight).sum(),
-        Value::Object(members) => members.iter().map(|(key, member)| 48 + key.len() + weight(member)).sum(),
-        _ => 0,
-    }
+    size_of::<Value>()
+        + match value {
+            Value::String(text) => text.len(),
+            Value::Array(elements) => elements.iter().map(weight).sum(),
+            Value::Object(members) => members.iter().map(|(key, member)| KEY + key.len() + weight(member)).sum(),
+            _ => 0,
+        }
 }
 
 /// All files of a job, by their path.
@@ -225,6 +230,10 @@ mod tests {
         assert!(told.contains("may have 5000, and this one has 5001"), "{told}");
         let spec = spec(MOST_PROPERTIES).unwrap();
         let job = Job { spec, templates: BTreeMap::new(), monit: BTreeMap::new() };
-        assert!(job.size() > MOST_PROPERTIES * 48);
+        assert!(job.size() > MOST_PROPERTIES * (KEY + size_of::<Value>()));
+        let text = format!("name: app\nproperties: {{p: {{default: [{}]}}}}\n", "1,".repeat(1000));
+        let spec = JobSpec::parse(&text, "app").unwrap();
+        let job = Job { spec, ..job };
+        assert!(job.size() > 2 * 1000 * size_of::<Value>(), "a default is there twice: {}", job.size());
     }
 }

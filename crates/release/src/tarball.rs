@@ -23,8 +23,8 @@ const MOST_MEMBERS: u64 = 20_000;
 /// The licence's archive in the tarball.
 const LICENSE: &str = "license.tgz";
 
-/// What the templates of all jobs may have together: they are held in memory, and those of public releases have less than ten.
-const LARGEST_JOBS_MIB: usize = 64;
+/// What the templates and descriptions of all jobs may have together: they are held in memory, and those of public releases have less than ten.
+const LARGEST_JOBS_MIB: usize = 32;
 
 /// What the packages of a release may have together, once they are unpacked. Those of the largest public releases have a tenth.
 const OF_ALL_PACKAGES: Limits = Limits { bytes: 64 << 30, entries: 2_000_000, time: Duration::from_secs(20 * 60) };

@@ -171,7 +171,7 @@ async fn a_release_with_very_large_specs_is_shown_as_such() {
     bench.director.store.take_release(&ReleaseRecord { jobs: vec![job], ..release }, &[]).await.unwrap();
     let (status, said) = bench.send(Some("reader"), Method::GET, "/releases/large?version=1", "").await;
     assert_eq!(status, StatusCode::BAD_REQUEST, "{said}");
-    assert!(said.contains("more than 8 MiB together, large/1 among them"), "{said}");
+    assert!(said.contains("more than 8 MiB or 400,000 values together, large/1 among them"), "{said}");
 }
 
 /// Each size is a call of a CPI, and readers plan as well.

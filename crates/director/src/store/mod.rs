@@ -114,7 +114,7 @@ pub enum StoreError {
     Intent(#[from] NotOneIntent),
     /// specs of jobs would take too much memory
     #[error(
-        "the specs of the jobs of these releases have more than 8 MiB together, {0} among them; let the jobs of a release define \
+        "the specs of the jobs of these releases have more than 8 MiB or 400,000 values together, {0} among them; let the jobs of a release define \
          fewer properties, or deploy with fewer releases"
     )]
     TooManySpecs(String),

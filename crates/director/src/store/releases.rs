@@ -17,6 +17,8 @@ const AT_ONCE: usize = 500;
 /// How many bytes the specs of all jobs of some releases may have that are read at once. Those of the largest deployments have
 /// three million, and each becomes a tree in memory.
 const LARGEST_SPECS: i64 = 8 << 20;
+/// And how many values: each takes a hundred bytes, also one that is written with two.
+const MOST_IN_SPECS: usize = 400_000;
 
 fn job(row: &AnyRow) -> Result<JobRecord, StoreError> {
     Ok(JobRecord { spec: from_json("release_jobs.spec", row.try_get("spec")?)?, ..job_without_spec(row)? })
@@ -99,20 +101,26 @@ impl Store {
     /// Reads the specs of the jobs of releases with these ids, and of no others: everybody who uploads brings some.
     pub(crate) async fn add_specs(&self, releases: &mut [ReleaseRecord], ids: &[i64]) -> Result<(), StoreError> {
         let pool = self.database.pool();
-        let mut left = LARGEST_SPECS;
+        let (mut left, mut values) = (LARGEST_SPECS, 0);
         for release in releases.iter_mut().filter(|release| ids.contains(&release.id)) {
             let length = "SELECT CAST(COALESCE(SUM(LENGTH(j.spec)), 0) AS BIGINT) FROM release_version_jobs r \
                 JOIN release_jobs j ON j.id = r.job WHERE r.release_version = $1";
             left -= sqlx::query_scalar::<_, i64>(length).bind(release.id).fetch_one(pool).await?;
+            let too_many = || StoreError::TooManySpecs(format!("{}/{}", release.name, release.version));
             if left < 0 {
-                return Err(StoreError::TooManySpecs(format!("{}/{}", release.name, release.version)));
+                return Err(too_many());
             }
             let specs = "SELECT j.id, j.spec FROM release_version_jobs r JOIN release_jobs j ON j.id = r.job \
                 WHERE r.release_version = $1";
             let rows = sqlx::query(specs).bind(release.id).fetch_all(pool).await?;
             let mut by_id = BTreeMap::new();
             for row in &rows {
-                by_id.insert(row.try_get::<i64, _>("id")?, from_json("release_jobs.spec", row.try_get("spec")?)?);
+                let spec: &str = row.try_get("spec")?;
+                values += windlass_contract::values_in(spec.as_bytes());
+                if values > MOST_IN_SPECS {
+                    return Err(too_many());
+                }
+                by_id.insert(row.try_get::<i64, _>("id")?, from_json("release_jobs.spec", spec)?);
             }
             for job in &mut release.jobs {
                 job.spec = by_id.remove(&job.id).unwrap_or_default();
@@ -376,11 +384,14 @@ mod tests {
     async fn lists_of_releases_have_no_specs_and_who_needs_some_gets_those_alone_within_a_limit() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&format!("sqlite:{}", folder.path().join("director.db").display())).await.unwrap();
-        for (name, size) in
-            [("small", 10), ("large", LARGEST_SPECS as usize / 2), ("larger", LARGEST_SPECS as usize / 2)]
-        {
+        for (name, size, values) in [
+            ("small", 10, 0),
+            ("large", LARGEST_SPECS as usize / 2, 0),
+            ("larger", LARGEST_SPECS as usize / 2, 0),
+            ("many", 0, MOST_IN_SPECS),
+        ] {
             let (sha1, blob) = (String::new(), format!("blob-{name}"));
-            let spec = json!({"name": "app", "text": "x".repeat(size)});
+            let spec = json!({"name": "app", "text": "x".repeat(size), "values": vec![1; values]});
             let (version, fingerprint) = ("1".to_owned(), "f".to_owned());
             let job = JobRecord { id: 0, name: "app".into(), version, fingerprint, sha1, blob, spec };
             let release = ReleaseRecord { name: name.into(), version: "1".into(), ..ReleaseRecord::default() };
@@ -395,6 +406,9 @@ mod tests {
         assert_eq!(read, ["large", "small"]);
         let refused = store.add_specs(&mut all, &[large, larger]).await.unwrap_err().to_string();
         assert!(refused.contains("8 MiB") && refused.contains("larger/1"), "{refused}");
+        let many = id(&all, "many");
+        let refused = store.add_specs(&mut all, &[many]).await.unwrap_err().to_string();
+        assert!(refused.contains("many/1"), "{refused}");
     }
 
     #[tokio::test]

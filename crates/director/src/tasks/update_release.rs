@@ -93,6 +93,8 @@ async fn take(
     folder: &Path,
     how: ReleaseUpload,
 ) -> Result<String, TaskError> {
+    let turn = async { Ok::<_, TaskError>(director.limits.upload(log.user()).await) };
+    let _turn = log.unless_cancelled(turn).await?;
     let (path, into) = (tarball.to_owned(), folder.to_owned());
     let reading = blocking(move || {
         file::create_private_dir(&into).map_err(|source| TaskError::Folder { path: into.clone(), source })?;
@@ -187,13 +189,13 @@ fn commit(manifest: &ReleaseManifest) -> (String, bool) {
 async fn keep(
     director: &Director,
     log: &TaskLog,
-    release: Release,
+    mut release: Release,
     known: &[ReleaseRecord],
     how: ReleaseUpload,
 ) -> Result<(ReleaseRecord, Vec<CompiledPackage>), TaskError> {
     let series: Vec<&ReleaseRecord> = known.iter().filter(|known| known.name == release.manifest.name).collect();
     let TakenPackages { packages, compiled } = release_packages::keep(director, log, &release, &series, how).await?;
-    let jobs = keep_jobs(director, log, &release, &series, how).await?;
+    let jobs = keep_jobs(director, log, &mut release, &series, how).await?;
     let (commit_hash, uncommitted_changes) = commit(&release.manifest);
     let ReleaseManifest { name, version, .. } = release.manifest;
     let record = ReleaseRecord {
@@ -212,7 +214,7 @@ async fn keep(
 async fn keep_jobs(
     director: &Director,
     log: &TaskLog,
-    release: &Release,
+    release: &mut Release,
     series: &[&ReleaseRecord],
     how: ReleaseUpload,
 ) -> Result<Vec<JobRecord>, TaskError> {
@@ -222,7 +224,7 @@ async fn keep_jobs(
     let new = listed.iter().filter(|job| kept(job).is_none()).count();
     let stage = (new > 0).then(|| log.stage("Creating new jobs", &[], new));
     let mut jobs = Vec::new();
-    for (entry, archive) in listed.iter().zip(&release.jobs) {
+    for (entry, archive) in listed.iter().zip(&mut release.jobs) {
         let kept = kept(entry);
         if let Some(kept) = kept.filter(|kept| kept.sha1 != entry.sha1) {
             differs(log, how, &format!("job '{}/{}'", entry.name, entry.version), &kept.sha1)?;
@@ -238,7 +240,7 @@ async fn keep_jobs(
             _ => keeping.await?,
         };
         let JobEntry { name, version, fingerprint, .. } = entry.clone();
-        jobs.push(JobRecord { id: 0, name, version, fingerprint, sha1, blob, spec: archive.job.spec.raw.clone() });
+        jobs.push(JobRecord { id: 0, name, version, fingerprint, sha1, blob, spec: archive.job.spec.raw.take() });
     }
     tell_of_existing(log, "job", listed.len() - new).await?;
     Ok(jobs)

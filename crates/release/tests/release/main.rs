@@ -148,7 +148,7 @@ fn many_jobs_that_are_large_together_are_refused() {
     let path = folder.path().join("release.tgz");
     std::fs::write(&path, tgz(&files)).unwrap();
     let error = explained(&read(&path).unwrap_err());
-    assert!(error.contains("with job 'e' the templates of all jobs have more than 64 MiB"), "{error}");
+    assert!(error.contains("with job 'c' the templates and descriptions of all jobs take more than 32 MiB"), "{error}");
 }
 
 #[test]
