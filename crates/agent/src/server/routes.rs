@@ -8,6 +8,7 @@ use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, LOCATION, WWW_AUTHENTICATE};
 use hyper::{Method, Request, Response, StatusCode};
 use subtle::ConstantTimeEq;
+use tokio::sync::Mutex;
 use tokio_rustls::TlsAcceptor;
 use windlass_connections::{CutOff, Peer, Received, Responder};
 use windlass_contract::explain;
@@ -21,6 +22,11 @@ use crate::way_in::{self, Conversation};
 const MESSAGE_LIMIT: usize = 64 * 1024 * 1024;
 /// How long a message may take to arrive.
 const MESSAGE_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a wrong password waits for its answer, one after the other: where no client certificate is asked for, strangers could
+/// guess thousands in a second. The right one never waits.
+const GUESS: Duration = Duration::from_millis(100);
+static GUESSES: Mutex<()> = Mutex::const_new(());
 
 /// The body of an answer.
 pub(super) type Body = Either<Full<Bytes>, Either<FileBody, Conversation>>;
@@ -52,6 +58,10 @@ impl Responder for Routes {
             return empty(StatusCode::NOT_FOUND);
         }
         if !self.is_authorized(&request) {
+            if request.headers().contains_key(AUTHORIZATION) {
+                let _turn = GUESSES.lock().await;
+                tokio::time::sleep(GUESS).await;
+            }
             let mut answer = empty(StatusCode::UNAUTHORIZED);
             answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"\""));
             return answer;

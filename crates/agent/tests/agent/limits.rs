@@ -15,6 +15,31 @@ async fn connections_that_say_nothing_do_not_keep_the_director_out() {
     machine.director().with_deadlines(Default::default()).ping().await.unwrap();
 }
 
+/// Environments that bring their own certificates ask for a password alone, which somebody chose.
+#[tokio::test]
+async fn who_guesses_passwords_waits_and_who_knows_it_does_not() {
+    let machine = Machine::started_without_client_certificates().await;
+    let begun = std::time::Instant::now();
+    let guess = async |number: usize| {
+        let wrong = crate::machine::base64_of(&format!("director:{number}"));
+        let head = format!("Authorization: Basic {wrong}\r\n");
+        assert_eq!(machine.request_with("POST", "/agent", &head, b"{}").await.status, 401);
+    };
+    let known = async {
+        assert_eq!(machine.message(json!({"method": "ping"})).await["value"], "pong");
+        begun.elapsed()
+    };
+    let guesses = async || {
+        for number in 0..10 {
+            guess(number).await;
+        }
+    };
+    let ((), (), known) = tokio::join!(guesses(), guesses(), known);
+    let took = begun.elapsed();
+    assert!(took >= std::time::Duration::from_secs(2), "{took:?}");
+    assert!(known < took, "the right one took {known:?}, and all {took:?}");
+}
+
 #[tokio::test]
 async fn a_half_sent_blob_is_not_kept() {
     let machine = Machine::started_without_client_certificates().await;

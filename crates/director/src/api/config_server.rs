@@ -16,7 +16,7 @@ use windlass_operations::clock;
 use windlass_planning::names::DeploymentName;
 use windlass_variables::{ConfigServer, Generation, Mode, ServerError, Version};
 
-use super::deployments::must_exist;
+use super::deployments::{known_or, must_exist};
 use super::input::{JsonBody, Parameters};
 use super::permissions::Access;
 use super::{ApiError, Shared, User};
@@ -50,14 +50,23 @@ pub(super) async fn users_of(
     Ok(Json(VariableUsers { deployments }))
 }
 
-/// When the certificates end that a deployment was deployed with.
+/// When the certificates end that a deployment was deployed with. Those who ask at the same time share one answer: another config
+/// server is asked for each variable.
 pub(super) async fn certificate_expiry(
     State(director): Shared,
     Path(deployment): Path<DeploymentName>,
-) -> Result<Json<Vec<VariableExpiry>>, ApiError> {
-    must_exist(&director, &deployment).await?;
+) -> Result<Response, ApiError> {
+    let make = async || {
+        let expiries = expiries(&director, &deployment).await?;
+        serde_json::to_vec(&expiries).map_err(|error| ApiError::internal(&error))
+    };
+    known_or(&director, format!("certificates of {deployment}"), make).await
+}
+
+async fn expiries(director: &Director, deployment: &DeploymentName) -> Result<Vec<VariableExpiry>, ApiError> {
+    must_exist(director, deployment).await?;
     let mut expiries = Vec::new();
-    let Some(set) = director.store.deployed_variable_set(&deployment).await? else { return Ok(Json(expiries)) };
+    let Some(set) = director.store.deployed_variable_set(deployment).await? else { return Ok(expiries) };
     for (name, id) in director.store.versions_of(set).await? {
         let version = director.variables.server.version(&name, &id).await;
         let Some(version) = version.map_err(|error| ApiError::internal(&error))? else { continue };
@@ -67,7 +76,7 @@ pub(super) async fn certificate_expiry(
         let expiry_date = clock::rfc3339(end.unix_timestamp());
         expiries.push(VariableExpiry { name, id, expiry_date, days_left });
     }
-    Ok(Json(expiries))
+    Ok(expiries)
 }
 
 /// An answer that says no, in the words of a config server.

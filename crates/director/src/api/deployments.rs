@@ -86,7 +86,7 @@ pub(super) async fn list(
 }
 
 /// An answer that is JSON, made only if something was written since it was made last.
-async fn known_or(
+pub(super) async fn known_or(
     director: &Director,
     question: String,
     make: impl AsyncFnOnce() -> Result<Vec<u8>, ApiError>,

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
+use windlass_contract::shortened;
 use windlass_manifest::Document;
 use windlass_planning::desired::bind_properties;
 use windlass_release::{Job, JobSpec, ReleaseError};
@@ -18,6 +19,8 @@ use crate::failure::Failure;
 use crate::screen::Screen;
 
 const MONIT: &str = "monit";
+/// How many bytes of errors are printed: a template may raise what it likes.
+const LONGEST_ERRORS: usize = 64 << 10;
 const INSTEAD_OF_CAGE: &str = ", or give --uncaged, which lets templates read every file that you can read";
 
 pub(crate) fn run(screen: &mut Screen, arguments: &RenderArgs) -> Result<(), Failure> {
@@ -42,7 +45,7 @@ pub(crate) fn run(screen: &mut Screen, arguments: &RenderArgs) -> Result<(), Fai
         Ok(rendered) => rendered,
         Err(error) => {
             // As a document: its columns matter.
-            screen.block(&format!("{}\n", explained(&job, &error)));
+            screen.block(&format!("{}\n", shortened(explained(&job, &error), LONGEST_ERRORS)));
             return Err(Failure::Render(format!("job '{}' cannot be rendered", job.spec.name)));
         }
     };

@@ -47,6 +47,16 @@ fn an_author_sees_the_files_of_a_job() {
 }
 
 #[test]
+fn a_template_with_much_to_say_about_its_error_fills_no_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = job(folder.path(), "<% raise 'x' * 1_000_000 %>\n");
+    let rendered = render(&["--job", &job]);
+    assert!(!rendered.status.success(), "{rendered:?}");
+    let said = [rendered.stdout, rendered.stderr].concat();
+    assert!(said.len() < 100_000 && text(&said).contains("bytes are left out"), "{} bytes", said.len());
+}
+
+#[test]
 fn an_author_is_shown_the_line_that_is_wrong() {
     let folder = tempfile::tempdir().unwrap();
     let job = job(folder.path(), "port: 1\nhost: <%= p('host') %>\n");
