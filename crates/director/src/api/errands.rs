@@ -24,8 +24,7 @@ pub(super) async fn list(
     Path(deployment): Path<DeploymentName>,
 ) -> Result<Json<Vec<Named>>, ApiError> {
     must_exist(&director, &deployment).await?;
-    let manifest = director.store.deployment(&deployment).await?.and_then(|found| found.manifest).unwrap_or_default();
-    let mut names: Vec<String> = director.limits.heavily(|| errands_of(&manifest)).await.into_iter().collect();
+    let mut names: Vec<String> = errands_of(&director, &deployment).await?.unwrap_or_default().into_iter().collect();
     let mut known: HashSet<String> = names.iter().cloned().collect();
     for (release, name, version) in director.store.jobs_of(&deployment).await? {
         if known.contains(&name) {

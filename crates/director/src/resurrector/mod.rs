@@ -21,7 +21,7 @@ use windlass_planning::names::{DeploymentName, InstanceId, InstanceName};
 
 use crate::Director;
 use crate::known_health::Found;
-use crate::store::{DeploymentRecord, Event, NewTask, StoreError, StoredJob, Watched};
+use crate::store::{Event, NewTask, StoreError, StoredJob, Watched};
 use crate::tasks::{Job, Suspects, errands_of};
 use crate::webhook::{Notice, NoticeKind};
 use ailments::Ailments;
@@ -168,9 +168,9 @@ async fn watched(director: &Director) -> Result<BTreeMap<DeploymentName, Vec<Ask
     let mut errands = BTreeMap::new();
     // One manifest after the other: each may have megabytes, and take all of a processor.
     for name in watched.iter().map(|watched| &watched.deployment).collect::<BTreeSet<_>>() {
-        let Some(DeploymentRecord { manifest, .. }) = director.store.deployment(name).await? else { continue };
-        let read = || errands_of(manifest.as_deref().unwrap_or_default());
-        errands.insert(name.clone(), director.limits.heavily(read).await);
+        if let Some(found) = errands_of(director, name).await? {
+            errands.insert(name.clone(), found);
+        }
     }
     for Watched { deployment, group, id, state, ignored, has_jobs, vm } in watched {
         let is_errand = errands.get(&deployment).is_none_or(|errands| errands.contains(&group));

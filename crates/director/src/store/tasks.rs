@@ -412,6 +412,22 @@ impl Store {
         rows.iter().map(|row| Ok((read(row)?, row.try_get("length")?))).collect()
     }
 
+    /// The plan of the newest deploy that had something to do, unless that deploy ended well.
+    pub(crate) async fn plan_of_unfinished_deploy(
+        &self,
+        deployment: &DeploymentName,
+    ) -> Result<Option<String>, StoreError> {
+        let newest = sqlx::query(
+            "SELECT tasks.id, tasks.state FROM plans JOIN tasks ON tasks.id = plans.task
+             WHERE plans.deployment = $1 AND tasks.type = 'update_deployment' ORDER BY plans.task DESC LIMIT 1",
+        );
+        let newest = newest.bind(deployment.as_str()).fetch_optional(self.database.pool()).await?;
+        match newest {
+            Some(row) if row.try_get::<String, _>("state")? != "done" => self.plan_of_task(row.try_get("id")?).await,
+            _ => Ok(None),
+        }
+    }
+
     /// One of them, as it is kept. A plan has what each of thousands of instances is to be, so nobody has many in memory.
     pub(crate) async fn plan_of_task(&self, task: i64) -> Result<Option<String>, StoreError> {
         let query = sqlx::query_scalar("SELECT plan FROM plans WHERE task = $1").bind(task);

@@ -16,12 +16,13 @@ use windlass_contract::cpi::methods::{GetDisks, HasDisk, HasVm};
 use windlass_contract::cpi::{ErrorType, Method};
 use windlass_contract::{DiskCid, VmCid, explain};
 use windlass_manifest::Document;
-use windlass_planning::desired::{DeploymentManifest, Findings, InstanceGroup, Lifecycle};
+use windlass_planning::desired::{DeploymentManifest, Findings, InstanceGroup};
 use windlass_planning::names::{CpiName, DeploymentName, InstanceId};
 use windlass_planning::plan::{Current, CurrentInstance};
 use windlass_planning::problems::Problem;
 use windlass_planning::records::{DiskRecord, InstanceState, VmRecord};
 
+use super::errands::errands_of;
 use super::prepare::reload;
 use super::{OutputKind, TaskError, TaskLog, lock_deployment_at_once};
 use crate::Director;
@@ -263,21 +264,12 @@ async fn left_alone(
     deployment: &DeploymentName,
     current: &Current,
 ) -> Result<BTreeSet<InstanceId>, TaskError> {
-    let groups = groups_of(director, deployment).await?.into_iter();
-    let errands: Vec<_> = groups.filter(|group| group.lifecycle == Lifecycle::Errand).map(|group| group.name).collect();
+    let errands = errands_of(director, deployment).await?.unwrap_or_default();
     let is_left_alone = |instance: &&CurrentInstance| {
         let record = &instance.record;
         record.ignored || record.state == InstanceState::Detached || errands.contains(&record.group)
     };
     Ok(current.instances.iter().filter(is_left_alone).map(|instance| instance.record.id.clone()).collect())
-}
-
-/// The groups of a manifest that have VMs only while they run. A manifest without the word need not be read.
-pub(crate) fn errands_of(manifest: &str) -> BTreeSet<String> {
-    let document = manifest.contains("errand").then(|| Document::parse(manifest).ok()).flatten();
-    let groups = document.map(|document| DeploymentManifest::read(&document, &mut Findings::new()).groups);
-    let errands = groups.unwrap_or_default().into_iter().filter(|group| group.lifecycle == Lifecycle::Errand);
-    errands.map(|group| group.name).collect()
 }
 
 /// The groups of the manifest that was deployed last.

@@ -13,6 +13,7 @@ use windlass_planning::software::Software;
 
 use super::{ErrandRequest, InstanceFilter};
 use crate::Director;
+use crate::tasks::errands_of;
 use crate::tasks::prepare::reload;
 use crate::tasks::scan::groups_of;
 use crate::tasks::update_deployment::prepare_and_reserve;
@@ -27,6 +28,14 @@ pub(super) struct Target {
     pub(super) plan: Option<Plan>,
     /// Changes with the instance's packages and files.
     pub(super) state: String,
+}
+
+/// An errand of a deploy that failed is listed, and the manifest that has it is not the one that was deployed.
+fn why_not(errand: &str, is_planned: bool) -> String {
+    match is_planned {
+        true => format!("Errand '{errand}' was never deployed successfully; deploy it first"),
+        false => format!("Errand '{errand}' doesn't exist"),
+    }
 }
 
 /// Finds them, and whether the errand's name is a job's.
@@ -56,7 +65,10 @@ pub(super) async fn targets(
              Executing errand on all relevant instances with job '{errand}'."
         )),
         (true, None) => {}
-        (false, None) => return Err(TaskError::refused(70009, format!("Errand '{errand}' doesn't exist"))),
+        (false, None) => {
+            let errands = errands_of(director, deployment).await?.unwrap_or_default();
+            return Err(TaskError::refused(70009, why_not(errand, errands.contains(errand))));
+        }
         (false, Some(group)) if group.lifecycle != Lifecycle::Errand => {
             return Err(TaskError::refused(
                 NOT_RUN,
@@ -219,6 +231,12 @@ mod tests {
             ignored: false,
         };
         CurrentInstance { record, vm: None, spare: None, disks: Vec::new(), unresponsive: false }
+    }
+
+    #[test]
+    fn an_errand_of_a_deploy_that_failed_is_not_denied() {
+        assert_eq!(why_not("smoke", false), "Errand 'smoke' doesn't exist");
+        assert_eq!(why_not("smoke", true), "Errand 'smoke' was never deployed successfully; deploy it first");
     }
 
     #[test]
