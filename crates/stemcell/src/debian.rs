@@ -31,7 +31,7 @@ pub enum DebianError {
     /// a word that would be taken for something else
     #[error("'{0}' is neither a suite, a mirror nor a package")]
     Word(String),
-    #[error("mmdebstrap could not make '{suite}' and ended with {status}; it said: {said}")]
+    #[error("mmdebstrap could not make '{suite}' and ended with {status}{}; it said: {said}", remedy(said))]
     Failed {
         suite: String,
         /// How it ended.
@@ -39,6 +39,19 @@ pub enum DebianError {
         /// Its last words.
         said: String,
     },
+}
+
+/// What helps against what mmdebstrap says most often.
+fn remedy(said: &str) -> &'static str {
+    if said.contains("Temporary failure resolving") || said.contains("Could not connect") {
+        "; check that this machine reaches the internet, or name a mirror that it reaches with --mirror"
+    } else if said.contains("chroot mode") {
+        "; run it as root, or install the package 'uidmap' and give this user a line in /etc/subuid and /etc/subgid"
+    } else if said.contains("does not have a Release file") || said.contains("404") {
+        "; check the name of the suite, such as bookworm"
+    } else {
+        ""
+    }
 }
 
 /// What jobs and agents use and the smallest system lacks.
@@ -116,5 +129,30 @@ impl Drop for Bootstrap {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
             let _ = self.child.wait();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What mmdebstrap 1.3 said on a machine without a network, and to a user without subordinate ids.
+    #[test]
+    fn who_cannot_make_a_debian_is_told_what_helps() {
+        let failed = |said: &str| {
+            let (suite, status) = ("bookworm".to_owned(), "exit status: 25".to_owned());
+            DebianError::Failed { suite, status, said: said.to_owned() }.to_string()
+        };
+        let offline = failed("E: Failed to fetch InRelease Temporary failure resolving 'deb.debian.org'");
+        assert!(
+            offline.contains("reaches the internet, or name a mirror that it reaches with --mirror; it said: E:"),
+            "{offline}"
+        );
+        let user = failed("E: unable to pick chroot mode automatically (use --mode for manual selection)");
+        assert!(user.contains("run it as root, or install the package 'uidmap'"), "{user}");
+        assert_eq!(
+            failed("E: no"),
+            "mmdebstrap could not make 'bookworm' and ended with exit status: 25; it said: E: no"
+        );
     }
 }
