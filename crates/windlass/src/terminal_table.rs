@@ -12,7 +12,7 @@ const NOISE: [&str; 6] = ["Active", "Bootstrap", "Ignore", "Agent ID", "Index", 
 /// Columns that go rather than that they make every row two lines high: of VMs they say the same in most rows.
 const SAME_IN_MOST_ROWS: [&str; 2] = ["VM Type", "Stemcell"];
 /// Columns that go when it is too wide in several lines, the first first.
-const DETAILS: [&str; 24] = [
+const DETAILS: [&str; 26] = [
     "Metadata",
     "Context",
     "Cloud Properties",
@@ -25,6 +25,8 @@ const DETAILS: [&str; 24] = [
     "Persistent\nDisk Usage",
     "VM Created At",
     "Uptime",
+    "Load\n(1m, 5m, 15m)",
+    "CPU\nTotal",
     "VM Type",
     "Stemcell",
     "Request ID",
@@ -34,8 +36,8 @@ const DETAILS: [&str; 24] = [
     "Hint",
     "CID",
     "Disk CIDs",
-    "Instance",
     "VM CID",
+    "Instance",
     "Method",
 ];
 /// Columns that say how something is doing.
@@ -95,7 +97,7 @@ struct Cell {
 }
 
 /// Columns whose cells are read at a glance, and so not broken.
-const WHOLE: [&str; 8] = ["Instance", "Size", "IPs", "ID", "AZ", "Process", "Memory\nUsage", "Time"];
+const WHOLE: [&str; 9] = ["Instance", "Size", "IPs", "ID", "AZ", "Process", "Memory\nUsage", "Time", "After"];
 
 /// The table on a terminal of `width` letters. `now` is what times are relative to; `paint` puts a text into a colour.
 pub(crate) fn on_terminal(table: &Table, width: usize, now: i64, paint: impl Fn(Paint, &str) -> String) -> String {
@@ -331,6 +333,12 @@ fn elided(part: &str, room: usize) -> String {
     if part.chars().count() <= room {
         return part.to_owned();
     }
+    // Of an instance the id stays, as it tells it from its sisters.
+    if let Some((group, id)) = part.split_once('/')
+        && let Some(left) = room.checked_sub(id.chars().count() + 2).filter(|left| *left > 0)
+    {
+        return group.chars().take(left).chain("…/".chars()).chain(id.chars()).collect();
+    }
     part.chars().take(room.saturating_sub(1)).chain(['…']).collect()
 }
 
@@ -389,6 +397,36 @@ mod tests {
         let text = shown(&wider, 80);
         assert!(text.contains("Not shown: Active, VM Type; --wide shows all"), "rows stay one line high: {text}");
         assert!(text.contains("vm-83e68947…  windlass-minimal/1\n"), "{text}");
+    }
+
+    /// With long names of groups, the ids are all that differs.
+    #[test]
+    fn one_sees_which_instance_it_is_whatever_its_group_is_called() {
+        let header =
+            vec!["Instance", "Process State", "AZ", "IPs", "Load\n(1m, 5m, 15m)", "CPU\nTotal", "Memory\nUsage"];
+        let name = format!("a-group-with-a-rather-long-name/{ID}");
+        let cells = [name.as_str(), "running", "z1", "10.84.0.21", "9.53, 7.13, 6.29", "1.5%", "0% (2.0 MB)"];
+        let vitals = Table { content: "vms", header, rows: vec![row(&cells)], ..Table::default() };
+        let text = shown(&vitals, 80);
+        assert!(text.contains("a-group-with-a-rather-long-na…/83e68947…  ● running  z1  10.84.0.21"), "{text}");
+        assert!(text.contains("Not shown: Load (1m, 5m, 15m)"), "{text}");
+        assert!(shown(&vitals, 60).contains("…/83e68947…"), "{}", shown(&vitals, 60));
+
+        let (disk, vm) = (format!("disk-{ID}"), format!("vm-{ID}"));
+        let header = vec!["Disk CID", "Size", "Instance", "VM CID", "Mounted", "Hint"];
+        let cells = [disk.as_str(), "64 MiB", name.as_str(), vm.as_str(), "true", "\"/warden-cpi-dev/disk\""];
+        let disks = Table { content: "disks", header, rows: vec![row(&cells)], ..Table::default() };
+        let text = shown(&disks, 80);
+        assert!(text.contains("a-group-with-a-rather-long-name/83e68947…"), "whose disk it is: {text}");
+    }
+
+    /// A second line in each row for the unit of a time is two screens instead of one.
+    #[test]
+    fn times_since_the_beginning_stay_in_one_line() {
+        let header = vec!["Time", "After", "Stage", "What"];
+        let cells = ["09:00:25", "0.608 s", "Applying problem resolutions", "telling the agent about the disk"];
+        let table = Table { content: "moments", header, rows: vec![row(&cells)], ..Table::default() };
+        assert!(shown(&table, 80).contains("09:00:25  0.608 s  Applying"), "{}", shown(&table, 80));
     }
 
     #[test]

@@ -91,10 +91,10 @@ fn resources(resources: Vec<Resource>) -> Table {
         let size = it.size_mib.map(MiB).map(formats::size_mib).unwrap_or_default();
         let name = it.metadata.get("name").cloned().unwrap_or_default();
         let metadata: Vec<String> = it.metadata.iter().map(|(key, value)| format!("{key}: {value}")).collect();
-        vec![it.kind.to_owned(), it.cid, size, it.vm.unwrap_or_default(), it.details, name, metadata.join("\n")]
+        vec![it.cid, it.kind.to_owned(), size, it.vm.unwrap_or_default(), it.details, name, metadata.join("\n")]
     };
     let rows = resources.into_iter().map(row).collect();
-    let header = vec!["Kind", "CID", "Size", "VM", "Details", "Name", "Metadata"];
+    let header = vec!["CID", "Kind", "Size", "VM", "Details", "Name", "Metadata"];
     Table { content: "resources", header, rows, ..Table::default() }
 }
 
