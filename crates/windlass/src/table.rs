@@ -28,7 +28,7 @@ pub(crate) struct Table {
 }
 
 /// The columns whose cells may have several lines. A line break in another is somebody's attempt to make up a row.
-const SEVERAL_LINES: [&str; 32] = [
+const SEVERAL_LINES: [&str; 34] = [
     "Cloud Properties",
     "Config(s)",
     "Content",
@@ -39,6 +39,7 @@ const SEVERAL_LINES: [&str; 32] = [
     "Diff",
     "Disk CIDs",
     "Error",
+    "Failing",
     "Features",
     "Formats",
     "Found",
@@ -59,6 +60,7 @@ const SEVERAL_LINES: [&str; 32] = [
     "Stderr",
     "Stdout",
     "Stemcell(s)",
+    "Tasks",
     "Team(s)",
     "Why",
 ];

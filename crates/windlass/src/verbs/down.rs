@@ -8,7 +8,7 @@ use std::time::Duration;
 use reqwest::Method;
 use windlass_cloud_local::LocalCloud;
 use windlass_director::settings::{CpiChoice, Settings};
-use windlass_director_client::answers::{Config, Deployment};
+use windlass_director_client::answers::{Config, Deployment, Task};
 use windlass_director_client::escape;
 use windlass_durable::file;
 use windlass_durable::lock::FileLock;
@@ -70,9 +70,10 @@ pub(super) async fn run(screen: &mut Screen, flags: &Global, arguments: &DownArg
     }
     let vms = vms(&state_dir);
     if vms > 0 {
-        let (count, verb) = if vms == 1 { ("1 VM".to_owned(), "keeps") } else { (format!("{vms} VMs"), "keep") };
+        let (count, verb, what) =
+            if vms == 1 { ("1 VM".to_owned(), "keeps", "it") } else { (format!("{vms} VMs"), "keep", "them") };
         screen.told(&format!(
-            "{count} {verb} running; 'windlass up' cares for them again, 'windlass down --all' removes them."
+            "{count} {verb} running; 'windlass up' cares for {what} again, 'windlass down --all' removes {what}."
         ));
     }
     Ok(())
@@ -141,22 +142,9 @@ async fn delete_deployments(
     is_local: bool,
 ) -> Result<(), Failure> {
     let here = Global { state_dir: Some(state_dir.to_owned()), environment: None, deployment: None, ..flags.clone() };
-    let session = Session::open_quietly(&here, screen)?;
-    let path = "/deployments?exclude_configs=true&exclude_releases=true&exclude_stemcells=true";
-    let all: Vec<Deployment> = session.director.get(path).await.while_("listing deployments")?;
-    for deployment in all {
-        let doing = format!("deleting deployment '{}'", deployment.name);
-        session.screen.told(&format!("Deleting deployment '{}'", deployment.name));
-        let path = format!("/deployments/{}?force=true", escape(&deployment.name));
-        let task = session.director.begin(Method::DELETE, &path, None).await.while_(&doing)?;
-        task_view::wait(&session, task, &doing).await?;
-    }
-    let doing = "deleting disks, stemcells and releases";
-    session.screen.told("Deleting disks, stemcells and releases");
-    let all = serde_json::json!({"config": {"remove_all": true, "keep_orphaned_disks": false}});
+    let mut session = Session::open_quietly(&here, screen)?;
     let others: Vec<Config> = session.director.get("/configs?type=cpi&latest=true").await.while_("listing CPIs")?;
-    let task = session.director.begin_json(Method::POST, "/cleanup", &all).await.while_(doing)?;
-    match task_view::wait(&session, task, doing).await {
+    match delete_through_director(&mut session).await {
         Err(why) if is_local && others.is_empty() => {
             let why = chain(&why);
             session
@@ -166,6 +154,42 @@ async fn delete_deployments(
         }
         ended => ended,
     }
+}
+
+async fn delete_through_director(session: &mut Session<'_>) -> Result<(), Failure> {
+    cancel_tasks(session).await?;
+    let path = "/deployments?exclude_configs=true&exclude_releases=true&exclude_stemcells=true";
+    let all: Vec<Deployment> = session.director.get(path).await.while_("listing deployments")?;
+    for deployment in all {
+        let doing = format!("deleting deployment '{}'", deployment.name);
+        session.screen.told(&format!("Deleting deployment '{}'", deployment.name));
+        let path = format!("/deployments/{}?force=true", escape(&deployment.name));
+        let task = session.director.begin(Method::DELETE, &path, None).await.while_(&doing)?;
+        task_view::wait(session, task, &doing).await?;
+    }
+    let doing = "deleting disks, stemcells and releases";
+    session.screen.told("Deleting disks, stemcells and releases");
+    let all = serde_json::json!({"config": {"remove_all": true, "keep_orphaned_disks": false}});
+    let task = session.director.begin_json(Method::POST, "/cleanup", &all).await.while_(doing)?;
+    task_view::wait(session, task, doing).await
+}
+
+/// A task that runs holds the lock of its deployment, such as one that waits for an agent which never answers.
+async fn cancel_tasks(session: &mut Session<'_>) -> Result<(), Failure> {
+    let running = "/tasks?state=processing,cancelling,queued&verbose=2";
+    let tasks: Vec<Task> = session.director.get(running).await.while_("listing tasks")?;
+    for task in &tasks {
+        session.screen.told(&format!("Cancelling task {} ({})", task.id, task.description));
+        // One that ends meanwhile need not be cancelled.
+        let _ = session.director.delete(&format!("/task/{}", task.id)).await;
+    }
+    for task in tasks {
+        match task_view::wait(session, task.id, "waiting for its end").await {
+            Ok(()) | Err(Failure::Task { .. }) => {}
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(())
 }
 
 /// What the director did not know, or could not delete. Gives what is left.

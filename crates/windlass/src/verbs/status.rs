@@ -29,9 +29,17 @@ pub(super) async fn run(screen: &mut Screen, flags: &Global) -> Result<(), Failu
     let url = environment::in_state_dir(&state_dir)?.url;
     let here = Global { state_dir: Some(state_dir.clone()), environment: None, deployment: None, ..flags.clone() };
     let mut session = Session::open_quietly(&here, screen)?;
-    let found = Found::ask(&mut session).await?;
+    let found = Found::ask(&mut session).await;
     let since = director.started_at().map(|time| format!(", started {}", formats::relative(time, formats::now())));
     let process = format!("{}{}", director.pid(), since.unwrap_or_default());
+    let found = match found {
+        Ok(found) => found,
+        // A director with a full disk does not answer, and this says where its log is.
+        Err(failure) => {
+            screen.table(&single(of_machine(format!("running at {url}"), process, &state_dir)));
+            return Err(failure);
+        }
+    };
     screen.table(&one(format!("running at {url}"), process, &state_dir, &found));
     screen.table(&deployments(&found.deployments));
     Ok(())
@@ -90,21 +98,29 @@ fn one(director: String, process: String, state_dir: &Path, found: &Found) -> Ta
         })
         .collect();
     let cloud_config = if found.has_cloud_config { "there" } else { "none: 'windlass update-cloud-config FILE'" };
-    let mut columns = vec![
-        ("Director", director),
-        ("Process", process),
-        ("State", state_dir.display().to_string()),
-        ("Log", log_of(state_dir).display().to_string()),
-        ("VMs", none(kinds_of_vms(state_dir), "none on this machine")),
+    let mut columns = of_machine(director, process, state_dir);
+    columns.extend([
         ("Stemcell(s)", none(stemcells.join("\n"), "none: 'windlass stemcell build', 'windlass upload-stemcell'")),
         ("Cloud config", cloud_config.to_owned()),
         ("Tasks", none(tasks.join("\n"), "none runs")),
-    ];
+    ]);
     if found.orphaned_disks > 0 {
         let kept = format!("{}, kept for a while: 'windlass disks --orphaned'", found.orphaned_disks);
         columns.push(("Orphaned disks", kept));
     }
     single(columns)
+}
+
+/// What can be told of a director without its answers.
+fn of_machine(director: String, process: String, state_dir: &Path) -> Vec<(&'static str, String)> {
+    let vms = Some(kinds_of_vms(state_dir)).filter(|vms| !vms.is_empty());
+    vec![
+        ("Director", director),
+        ("Process", process),
+        ("State", state_dir.display().to_string()),
+        ("Log", log_of(state_dir).display().to_string()),
+        ("VMs", vms.unwrap_or_else(|| "none on this machine".to_owned())),
+    ]
 }
 
 /// Without a director.
@@ -204,5 +220,10 @@ mod tests {
             of(vec![instance("1", "started", running), instance("2", "started", failing)]),
             "shop|failing|1 of 2|db/2"
         );
+        let table = deployments(&[(
+            "shop".to_owned(),
+            vec![instance("1", "started", failing), instance("2", "started", failing)],
+        )]);
+        assert_eq!(table.plain().rows[0].last().map(String::as_str), Some("db/1\ndb/2"), "one below the other");
     }
 }

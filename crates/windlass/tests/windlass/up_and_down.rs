@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use windlass_rigs::ordinary_user::is_ordinary_user;
@@ -188,6 +189,58 @@ fn a_director_comes_up_without_privileges_and_leaves_nothing() {
     if is_ordinary_user("up_and_down::a_director_comes_up_without_privileges_and_leaves_nothing") {
         lives(&Home::new(), "VMs are processes of this machine, with addresses in 127.84.");
     }
+}
+
+/// It holds the lock of its deployment for ten minutes, and somebody wants it all to go away now.
+#[test]
+fn everything_goes_also_while_a_task_waits_for_an_agent() {
+    if !is_own_machine("up_and_down::everything_goes_also_while_a_task_waits_for_an_agent") {
+        return;
+    }
+    let home = Home::new();
+    fs::create_dir(home.state_dir()).unwrap();
+    fs::write(home.state_dir().join("director.yml"), "cpi: sim\n").unwrap();
+    home.ok("up --listen 127.0.0.1:0");
+    home.ok("stemcell build --output stemcell.tgz");
+    home.ok("upload-stemcell stemcell.tgz");
+    // Agents of the simulated cloud are in 127.0.0.0/8, so nobody ever answers here.
+    let cloud_config = fs::read_to_string(example("cloud-config.yml")).unwrap().replace("127.84.", "10.84.");
+    fs::write(home.folder.path().join("cloud-config.yml"), cloud_config).unwrap();
+    home.ok("-n update-cloud-config cloud-config.yml");
+    let mut deploy = home.command();
+    deploy.args(["-n", "deploy", &example("deployment.yml")]).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut deploy = deploy.spawn().unwrap();
+    let begun = Instant::now();
+    while !home.ok("locks").contains("example") {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the deploy does not begin");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let said = home.ok("-n down --all");
+    deploy.wait().unwrap();
+    assert!(said.contains("Cancelling task ") && said.ends_with("Nothing is left.\n"), "{said}");
+    assert!(!home.state_dir().exists());
+}
+
+/// What asks for the log is told where it is, and what makes room works.
+#[test]
+fn a_director_with_a_full_disk_shows_where_its_log_is_and_goes() {
+    if !is_own_machine("up_and_down::a_director_with_a_full_disk_shows_where_its_log_is_and_goes") {
+        return;
+    }
+    let home = Home::new();
+    let small =
+        Command::new("mount").args(["-t", "tmpfs", "-o", "size=400m", "tmpfs"]).arg(home.folder.path()).status();
+    assert!(small.unwrap().success());
+    home.ok("up --listen 127.0.0.1:0");
+    home.ok(&format!("-n deploy {}", example("deployment.yml")));
+    let fill = Command::new("dd").args(["if=/dev/zero", "of=fill", "bs=64k"]).current_dir(home.folder.path()).output();
+    assert!(!fill.unwrap().status.success(), "the disk is full");
+    let status = home.run("status");
+    let (shown, said) = (String::from_utf8_lossy(&status.stdout), String::from_utf8_lossy(&status.stderr));
+    assert!(said.starts_with("the director's disk is full") && shown.contains("director.log"), "{shown}{said}");
+    let said = home.ok("-n down --all");
+    assert!(said.contains("could not delete everything") && said.ends_with("Nothing is left.\n"), "{said}");
+    assert_eq!(processes_about(&home.state_dir()), Vec::<String>::new());
 }
 
 /// Its lines would stand in the middle of what the next command shows.
