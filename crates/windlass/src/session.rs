@@ -84,7 +84,11 @@ impl<'a> Session<'a> {
     pub(crate) async fn name_what_there_is(&self, failure: Failure) -> Failure {
         let Some((message, kind, name)) = missing(&failure) else { return failure };
         match known_names::all(&self.director, kind, self.named_deployment()).await {
-            Ok(known) => Failure::Missing { message, name, known: KnownNames(known) },
+            Ok(known) => {
+                let (name, known) =
+                    if kind == known_names::Kind::Instance { by_group(name, known) } else { (name, known) };
+                Failure::Missing { message, name, known: KnownNames(known) }
+            }
             Err(_) => failure,
         }
     }
@@ -104,6 +108,13 @@ impl<'a> Session<'a> {
             Body::Json(json) => self.director.begin_json(call.method, &call.path, &json).await,
         };
         task.while_(doing)
+    }
+
+    /// What is not there need not be deleted, as for BOSH. A person who misspelt it wants to know.
+    pub(crate) fn was_not_there(&mut self, what: &str) {
+        if self.screen.is_for_people() {
+            self.screen.line(&format!("{what}; nothing is left to delete"));
+        }
     }
 
     /// Asks before something changes.
@@ -130,6 +141,18 @@ fn missing(failure: &Failure) -> Option<(String, known_names::Kind, String)> {
     };
     let (name, _) = rest.split_once("' doesn't exist")?;
     Some((message.clone(), kind, name.to_owned()))
+}
+
+/// Who names a group that is not there is told of the groups; otherwise of the group's instances.
+fn by_group(name: String, instances: Vec<String>) -> (String, Vec<String>) {
+    let group_of = |instance: &str| instance.split('/').next().unwrap_or_default().to_owned();
+    let group = group_of(&name);
+    let mut groups: Vec<String> = instances.iter().map(|instance| group_of(instance)).collect();
+    groups.dedup();
+    match groups.contains(&group) {
+        true => (name, instances.into_iter().filter(|instance| group_of(instance) == group).collect()),
+        false => (group, groups),
+    }
 }
 
 /// A call that begins a task.
@@ -188,5 +211,12 @@ mod tests {
         assert_eq!((kind, name.as_str()), (known_names::Kind::Instance, "db/9"));
         assert!(message.ends_with("in deployment 'shop'"));
         assert!(refused("the manifest has no name").is_none());
+    }
+
+    #[test]
+    fn who_misspells_a_group_is_told_of_groups_and_not_of_forty_ids() {
+        let all = || ["db/1", "web/2", "web/3"].map(str::to_owned).to_vec();
+        assert_eq!(by_group("wbe/0".into(), all()), ("wbe".into(), vec!["db".into(), "web".into()]));
+        assert_eq!(by_group("web/9".into(), all()), ("web/9".into(), vec!["web/2".into(), "web/3".into()]));
     }
 }

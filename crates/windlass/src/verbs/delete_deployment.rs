@@ -12,9 +12,11 @@ pub(crate) async fn run(session: &mut Session<'_>, force: bool) -> Result<(), Fa
     let name = session.using_deployment()?;
     session.confirm()?;
     let Err(failure) = delete(session, &name, force).await else { return Ok(()) };
-    // What is not there need not be deleted.
     match session.director.get::<Vec<Deployment>>("/deployments").await {
-        Ok(left) if !left.iter().any(|deployment| deployment.name == name) => Ok(()),
+        Ok(left) if !left.iter().any(|deployment| deployment.name == name) => {
+            session.was_not_there(&format!("There is no deployment '{name}'"));
+            Ok(())
+        }
         _ => Err(failure),
     }
 }

@@ -15,14 +15,22 @@ pub(super) async fn orphan(session: &mut Session<'_>, cid: &str) -> Result<(), F
 
 pub(super) async fn run(session: &mut Session<'_>, cid: &str) -> Result<(), Failure> {
     session.confirm()?;
+    let was_orphan = is_orphan(session, cid).await;
     let call = Call::new(Method::DELETE, format!("/disks/{}", escape(cid)));
-    let Err(failure) = session.carry_out(call, &format!("deleting disk '{cid}'")).await else { return Ok(()) };
-    if matches!(failure, Failure::Interrupted { .. }) {
+    let deleted = session.carry_out(call, &format!("deleting disk '{cid}'")).await;
+    if let Err(failure) = deleted
+        && (matches!(failure, Failure::Interrupted { .. }) || is_orphan(session, cid).await != Some(false))
+    {
         return Err(failure);
     }
-    // What is not there need not be deleted.
-    match session.director.get::<Vec<OrphanedDisk>>("/disks").await {
-        Ok(left) if !left.iter().any(|disk| disk.disk_cid == cid) => Ok(()),
-        _ => Err(failure),
+    if was_orphan == Some(false) {
+        session.was_not_there(&format!("There is no orphaned disk '{cid}' ('windlass disks' lists those in use)"));
     }
+    Ok(())
+}
+
+/// None if the director does not say.
+async fn is_orphan(session: &Session<'_>, cid: &str) -> Option<bool> {
+    let orphans = session.director.get::<Vec<OrphanedDisk>>("/disks").await.ok()?;
+    Some(orphans.iter().any(|disk| disk.disk_cid == cid))
 }

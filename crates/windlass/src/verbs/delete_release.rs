@@ -14,10 +14,10 @@ pub(crate) async fn run(session: &mut Session<'_>, release: &str, force: bool) -
         Some((name, version)) => (name, Some(version)),
         None => (release, None),
     };
-    // What is not there need not be deleted.
     let there: Vec<Release> = session.director.get("/releases").await.while_("listing releases")?;
     let mut versions = there.iter().filter(|found| found.name == name).flat_map(|found| &found.release_versions);
     if !versions.any(|found| version.is_none_or(|version| found.version == version)) {
+        session.was_not_there(&format!("There is no release '{release}'"));
         return Ok(());
     }
     let doing = format!("deleting release '{release}'");

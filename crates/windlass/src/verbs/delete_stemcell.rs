@@ -12,9 +12,11 @@ use crate::task_view;
 pub(crate) async fn run(session: &mut Session<'_>, stemcell: &Slug, force: bool) -> Result<(), Failure> {
     session.confirm()?;
     let Err(failure) = delete(session, stemcell, force).await else { return Ok(()) };
-    // What is not there need not be deleted.
     match session.director.get::<Vec<Stemcell>>("/stemcells").await {
-        Ok(left) if !left.iter().any(|s| s.name == stemcell.name && s.version == stemcell.version) => Ok(()),
+        Ok(left) if !left.iter().any(|s| s.name == stemcell.name && s.version == stemcell.version) => {
+            session.was_not_there(&format!("There is no stemcell '{stemcell}'"));
+            Ok(())
+        }
         _ => Err(failure),
     }
 }

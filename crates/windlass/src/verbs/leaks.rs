@@ -32,6 +32,7 @@ pub(crate) async fn run(session: &mut Session<'_>, flags: &Global, arguments: &L
     if !arguments.delete.is_empty() {
         return delete(session, arguments, &held).await;
     }
+    in_order_of_repair(&mut held);
     let mut rows: Vec<Vec<String>> =
         leaks.into_iter().map(|leak| vec![leak.request_id, leak.cpi, leak.method, leak.subject, leak.why]).collect();
     let commands: Vec<String> = held.iter().map(|held| format!("  {}", command(held))).collect();
@@ -47,10 +48,15 @@ pub(crate) async fn run(session: &mut Session<'_>, flags: &Global, arguments: &L
     });
     if !commands.is_empty() && session.screen.is_for_people() {
         // Tables have ids short, and these are to be copied.
-        session.screen.line("What helps:");
+        session.screen.line("What helps, in this order; a disk is given to an instance that is deployed and stopped:");
         commands.iter().for_each(|command| session.screen.continue_line(command));
     }
     Ok(())
+}
+
+/// A VM keeps its address and its disk from those who would get them, so it goes first.
+fn in_order_of_repair(held: &mut [Held]) {
+    held.sort_by_key(|held| held.kind == "disk");
 }
 
 /// What can be done about it: a disk is given back, anything else is deleted.
@@ -168,5 +174,8 @@ mod tests {
         );
         let words = why(&held("disk", &[]));
         assert!(words.ends_with("does not know it; 'windlass leaks --delete fast:disk-1' deletes it"), "{words}");
+        let mut both = vec![held("disk", &named), held("vm", &named)];
+        in_order_of_repair(&mut both);
+        assert_eq!(both.first().map(|first| first.kind.as_str()), Some("vm"), "it has the disk, and the address");
     }
 }
