@@ -9,6 +9,7 @@ pub(crate) mod pages;
 mod promises;
 mod reference;
 mod script;
+mod symptoms;
 
 use std::process::Command;
 
