@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::Value;
+use windlass_contract::has_more_values_than;
 
 use super::ClientError;
 
@@ -45,7 +46,7 @@ struct Envelope {
 impl Answer {
     /// Reads an answer with this HTTP status.
     pub(crate) fn read(doing: &str, status: u16, etag: Option<String>, body: &[u8]) -> Result<Self, ClientError> {
-        if values(body) > MOST_VALUES {
+        if has_more_values_than(body, MOST_VALUES) {
             let reason = format!("status {status}, more than {MOST_VALUES} values");
             return Err(ClientError::NotUnderstood { doing: doing.to_owned(), reason });
         }
@@ -78,21 +79,6 @@ impl Answer {
             }),
         }
     }
-}
-
-/// How many values a document has at most, by what separates them.
-fn values(body: &[u8]) -> usize {
-    let (mut count, mut is_text, mut is_escaped) = (1, false, false);
-    for byte in body {
-        match (is_text, byte) {
-            (true, _) if is_escaped => is_escaped = false,
-            (true, b'\\') => is_escaped = true,
-            (_, b'"') => is_text = !is_text,
-            (false, b',' | b':' | b'[' | b'{') => count += 1,
-            _ => {}
-        }
-    }
-    count
 }
 
 /// The path alone: some versions add a query, to which nothing can be appended.

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use windlass_contract::cpi::CloudLimits;
 use windlass_contract::explain;
 use windlass_operations::agents;
+use windlass_operations::ledger::{Change, Ledger, OpenIntent};
 use windlass_planning::names::CpiName;
 use windlass_planning::plan::{Current, CurrentInstance, InstancePlan, Plan, impossible_for, needs};
 
@@ -89,7 +90,96 @@ async fn only_strangers(
     if !limits.addresses_in_use.is_empty() {
         let reserved = director.store.addresses().await?;
         let is_as_planned = |address: &IpAddr| reserved.get(address) == planned.get(address);
-        limits.addresses_in_use.retain(|address, _| is_as_planned(address));
+        let made_since = addresses_made_since(director, instances).await?;
+        limits.addresses_in_use.retain(|address, _| is_as_planned(address) && !made_since.contains(address));
     }
     Ok(())
+}
+
+/// Addresses of VMs that another task makes, or has made, for these instances while this one plans.
+async fn addresses_made_since(
+    director: &Director,
+    instances: &[CurrentInstance],
+) -> Result<BTreeSet<IpAddr>, TaskError> {
+    // In this order: a VM that is not being made any more is on record by then.
+    let ledger: &dyn Ledger = &director.store;
+    let being_made_by = |intent: &OpenIntent<'_>| match &intent.change {
+        Change::CreateVm { vm } => agents::addresses(&vm.networks),
+        _ => Vec::new(),
+    };
+    let mut addresses: BTreeSet<IpAddr> = ledger.open_intents().await?.iter().flat_map(being_made_by).collect();
+    if let Some(instance) = instances.first() {
+        let vms = director.store.vms(&instance.record.deployment).await?;
+        addresses.extend(vms.iter().flat_map(|vm| agents::addresses(&vm.networks)));
+    }
+    Ok(addresses)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use windlass_contract::{AgentId, RequestId, VmCid};
+    use windlass_operations::ledger::{Fact, Intent};
+    use windlass_planning::records::{InstanceRecord, InstanceState, VmRecord};
+
+    use super::*;
+    use crate::testing::TestDirector;
+
+    fn instance() -> CurrentInstance {
+        let record = InstanceRecord {
+            id: "uuid".into(),
+            deployment: "d".into(),
+            group: "db".into(),
+            index: 0,
+            az: None,
+            bootstrap: true,
+            state: InstanceState::Started,
+            spec: None,
+            applied: None,
+            converged: false,
+            ignored: false,
+        };
+        CurrentInstance { record, vm: None, spare: None, disks: Vec::new(), unresponsive: false }
+    }
+
+    /// A plan beside a task that goes on after a kill was refused, because of a VM that the task had made since.
+    #[tokio::test]
+    async fn a_vm_that_another_task_makes_meanwhile_is_no_stranger() {
+        let test = TestDirector::new().await;
+        let (director, address) = (&test.director, IpAddr::from([10, 0, 0, 5]));
+        let before = [instance()];
+        director.store.add_deployment(&"d".into(), &[]).await.unwrap();
+        director.store.begin_instances(&[instance().record], &[]).await.unwrap();
+        let is_a_stranger = async || {
+            let mut limits = CloudLimits::default();
+            limits.addresses_in_use.insert(address, "vm-1".into());
+            let planned = AddressHolders::new();
+            only_strangers(director, (&before, &planned), &[address].into(), &mut limits).await.unwrap();
+            !limits.addresses_in_use.is_empty()
+        };
+        assert!(is_a_stranger().await);
+
+        let networks = json!({"default": {"type": "manual", "ip": address}});
+        let vm = json!({
+            "agent_id": AgentId::random(), "instance": "uuid", "cpi": "", "stemcell_cid": "sc",
+            "stemcell": {"name": "s", "version": "1", "api_version": 2}, "cloud_properties": {}, "networks": networks,
+            "disk_cids": [], "env": {}, "wanted_env": {}, "mbus_user": "", "mbus_password": "", "spare": false
+        });
+        let change = Change::CreateVm { vm: serde_json::from_value(vm).unwrap() };
+        let (id, cpi) = (RequestId::random(), CpiName::Default);
+        let intent =
+            Intent { id, task: None, cpi, stemcell_version: None, change, child: None, elsewhere: None, doubt: None };
+        let ledger: &dyn Ledger = &director.store;
+        let being_made = ledger.open_intent(intent).await.unwrap();
+        assert!(!is_a_stranger().await);
+
+        being_made.settle(&Fact::VmCreated { vm: Box::new(made(networks)) }).await.unwrap();
+        assert!(!is_a_stranger().await);
+    }
+
+    fn made(networks: serde_json::Value) -> VmRecord {
+        let cid = VmCid::new("vm-1").unwrap();
+        let vm = windlass_operations::testing::new_vm_record(cid, &"uuid".into(), false);
+        VmRecord { networks: serde_json::from_value(networks).unwrap(), ..vm }
+    }
 }
