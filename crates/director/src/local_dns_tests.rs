@@ -7,7 +7,7 @@ use windlass_agent_client::AGENT_PORT;
 use windlass_contract::VmCid;
 use windlass_database::PrivatePostgres;
 use windlass_operations::ledger::{Fact, Ledger};
-use windlass_operations::testing::new_vm_record;
+use windlass_operations::testing::{new_instance_record, new_vm_record};
 use windlass_planning::records::{InstanceRecord, InstanceState};
 
 use super::*;
@@ -19,17 +19,11 @@ async fn director() -> TestDirector {
 
 fn instance(id: &str, index: i64, state: InstanceState) -> InstanceRecord {
     InstanceRecord {
-        id: id.into(),
-        deployment: "shop".into(),
-        group: "db".to_owned(),
         index,
         az: Some("z1".to_owned()),
         bootstrap: index == 0,
         state,
-        spec: None,
-        applied: None,
-        converged: true,
-        ignored: false,
+        ..new_instance_record("shop", "db", id)
     }
 }
 

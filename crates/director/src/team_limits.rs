@@ -47,7 +47,8 @@ pub(crate) async fn refusal_of_instances(
 #[cfg(test)]
 mod tests {
     use axum::http::{Method, StatusCode};
-    use windlass_planning::records::{InstanceRecord, InstanceState};
+    use windlass_operations::testing::new_instance_record;
+    use windlass_planning::records::InstanceRecord;
 
     use super::*;
     use crate::settings::TeamLimits;
@@ -84,17 +85,9 @@ mod tests {
         let test = director().await;
         let store = &test.director.store;
         let instance = |number: i64| InstanceRecord {
-            id: format!("i{number}").into(),
-            deployment: "a".into(),
-            group: "g".into(),
             index: number,
-            az: None,
             bootstrap: false,
-            state: InstanceState::Started,
-            spec: None,
-            applied: None,
-            converged: true,
-            ignored: false,
+            ..new_instance_record("a", "g", format!("i{number}"))
         };
         store.add_deployment(&"a".into(), &["shop".to_owned()]).await.unwrap();
         store.begin_instances(&(0..3).map(instance).collect::<Vec<_>>(), &[]).await.unwrap();

@@ -459,28 +459,16 @@ async fn old_versions_of_a_teams_configs_have_a_limit() {
 async fn a_team_comes_into_no_vm_that_compiles_for_all() {
     use windlass_contract::VmCid;
     use windlass_operations::ledger::{Fact, Ledger};
-    use windlass_planning::records::{InstanceRecord, InstanceState};
+    use windlass_operations::testing::{new_instance_record, new_vm_record};
     let bench = TestDirector::new().await;
     let store = &bench.director.store;
     store.add_deployment(&"market".into(), &["shop".to_owned()]).await.unwrap();
     let worker = "compilation-7f1d5b0e-5c0a-4d0e-9f4e-0d9d4a5f6a11";
     for (number, group) in [worker, "db"].into_iter().enumerate() {
-        let instance = InstanceRecord {
-            id: format!("i{number}").into(),
-            deployment: "market".into(),
-            group: group.into(),
-            index: 0,
-            az: None,
-            bootstrap: true,
-            state: InstanceState::Started,
-            spec: None,
-            applied: None,
-            converged: true,
-            ignored: false,
-        };
+        let instance = new_instance_record("market", group, format!("i{number}"));
         store.begin_instances(&[instance], &[]).await.unwrap();
         let cid = VmCid::new(format!("vm-{number}")).unwrap();
-        let vm = windlass_operations::testing::new_vm_record(cid, &format!("i{number}").into(), false);
+        let vm = new_vm_record(cid, &format!("i{number}").into(), false);
         store.record(&Fact::VmCreated { vm: Box::new(vm) }).await.unwrap();
     }
     let enter = async |user: &str, group: &str| {

@@ -290,8 +290,7 @@ mod tests {
     use windlass_agent_client::AGENT_PORT;
     use windlass_contract::VmCid;
     use windlass_operations::ledger::{Fact, Ledger};
-    use windlass_operations::testing::new_vm_record;
-    use windlass_planning::records::InstanceRecord;
+    use windlass_operations::testing::{new_instance_record, new_vm_record};
 
     use super::*;
     use crate::testing::TestDirector;
@@ -336,19 +335,7 @@ mod tests {
         }
         let all = tokio::time::timeout(Duration::from_secs(10), watched(&bench.director)).await.unwrap().unwrap();
         assert_eq!(all.keys().collect::<Vec<_>>(), ["with", "without"]);
-        let instance = InstanceRecord {
-            id: "i".into(),
-            deployment: "with".into(),
-            group: "g".into(),
-            index: 0,
-            az: None,
-            bootstrap: true,
-            state: InstanceState::Started,
-            spec: None,
-            applied: None,
-            converged: true,
-            ignored: false,
-        };
+        let instance = new_instance_record("with", "g", "i");
         store.begin_instances(&[instance], &[]).await.unwrap();
         let waits = tokio::time::timeout(Duration::from_millis(100), watched(&bench.director)).await;
         assert!(waits.is_err(), "it has no turn");
@@ -365,19 +352,7 @@ mod tests {
         for number in 0..20 {
             let (deployment, id) = (DeploymentName::from(format!("d{number}")), InstanceId::from(format!("i{number}")));
             store.add_deployment(&deployment, &[]).await.unwrap();
-            let instance = InstanceRecord {
-                id: id.clone(),
-                deployment,
-                group: "g".into(),
-                index: 0,
-                az: None,
-                bootstrap: true,
-                state: InstanceState::Started,
-                spec: None,
-                applied: None,
-                converged: true,
-                ignored: false,
-            };
+            let instance = new_instance_record(deployment, "g", id.clone());
             store.begin_instances(&[instance], &[]).await.unwrap();
             let mut vm = new_vm_record(VmCid::new(format!("vm-{number}")).unwrap(), &id, false);
             vm.networks = serde_json::from_value(json!({"n": {"type": "manual", "ip": address}})).unwrap();

@@ -421,13 +421,13 @@ pub(super) async fn locks_change(
 #[cfg(test)]
 mod tests {
     use windlass_contract::{DiskCid, MiB, VmCid};
+    use windlass_operations::ledger::{Ledger, NewDisk};
+    use windlass_operations::testing::new_instance_record;
+    use windlass_planning::names::{CpiName, DiskName};
+    use windlass_planning::records::{DiskRecord, InstanceRecord};
 
     use super::*;
     use crate::store::{LockName, NewTask, StoredJob};
-    use windlass_operations::ledger::{Ledger, NewDisk};
-    use windlass_planning::names::{CpiName, DiskName};
-    use windlass_planning::records::DiskRecord;
-    use windlass_planning::records::{InstanceRecord, InstanceState};
 
     async fn store(folder: &std::path::Path) -> Store {
         Store::open(&format!("sqlite:{}", folder.join("director.db").display())).await.unwrap()
@@ -456,19 +456,7 @@ mod tests {
     }
 
     fn instance() -> InstanceRecord {
-        InstanceRecord {
-            id: "uuid".into(),
-            deployment: "d".into(),
-            group: "db".into(),
-            index: 0,
-            az: None,
-            bootstrap: true,
-            state: InstanceState::Started,
-            spec: None,
-            applied: None,
-            converged: false,
-            ignored: false,
-        }
+        InstanceRecord { converged: false, ..new_instance_record("d", "db", "uuid") }
     }
 
     /// The events of a disk say who made it, for which instance, and why something failed.

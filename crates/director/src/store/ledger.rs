@@ -307,8 +307,9 @@ mod tests {
     use windlass_database::PrivatePostgres;
     use windlass_operations::ledger::Model;
     use windlass_operations::testing::conformance::{self, INSTANCES, Subject};
+    use windlass_operations::testing::new_instance_record;
     use windlass_planning::names::DiskName;
-    use windlass_planning::records::{InstanceRecord, InstanceState, StemcellRecord};
+    use windlass_planning::records::{InstanceRecord, StemcellRecord};
 
     use super::*;
 
@@ -325,17 +326,10 @@ mod tests {
         let store = Store::open(url).await.unwrap();
         store.add_deployment(&DEPLOYMENT.into(), &[]).await.unwrap();
         let instance = |(index, id): (usize, &&str)| InstanceRecord {
-            id: (*id).into(),
-            deployment: DEPLOYMENT.into(),
-            group: "db".to_owned(),
             index: index as i64,
-            az: None,
             bootstrap: false,
-            state: InstanceState::Started,
-            spec: None,
-            applied: None,
             converged: false,
-            ignored: false,
+            ..new_instance_record(DEPLOYMENT, "db", *id)
         };
         let instances: Vec<_> = INSTANCES.iter().enumerate().map(instance).collect();
         store.begin_instances(&instances, &[]).await.unwrap();

@@ -120,25 +120,14 @@ mod tests {
     use serde_json::json;
     use windlass_contract::{AgentId, RequestId, VmCid};
     use windlass_operations::ledger::{Fact, Intent};
-    use windlass_planning::records::{InstanceRecord, InstanceState, VmRecord};
+    use windlass_operations::testing::{new_instance_record, new_vm_record};
+    use windlass_planning::records::{InstanceRecord, VmRecord};
 
     use super::*;
     use crate::testing::TestDirector;
 
     fn instance() -> CurrentInstance {
-        let record = InstanceRecord {
-            id: "uuid".into(),
-            deployment: "d".into(),
-            group: "db".into(),
-            index: 0,
-            az: None,
-            bootstrap: true,
-            state: InstanceState::Started,
-            spec: None,
-            applied: None,
-            converged: false,
-            ignored: false,
-        };
+        let record = InstanceRecord { converged: false, ..new_instance_record("d", "db", "uuid") };
         CurrentInstance { record, vm: None, spare: None, disks: Vec::new(), unresponsive: false }
     }
 
@@ -179,7 +168,7 @@ mod tests {
 
     fn made(networks: serde_json::Value) -> VmRecord {
         let cid = VmCid::new("vm-1").unwrap();
-        let vm = windlass_operations::testing::new_vm_record(cid, &"uuid".into(), false);
+        let vm = new_vm_record(cid, &"uuid".into(), false);
         VmRecord { networks: serde_json::from_value(networks).unwrap(), ..vm }
     }
 }

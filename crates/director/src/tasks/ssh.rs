@@ -143,43 +143,19 @@ fn complete(request: &SshRequest, answer: &Value, instance: &InstanceRecord, ip:
 
 #[cfg(test)]
 mod tests {
-    use windlass_planning::records::InstanceState;
+    use windlass_operations::testing::new_instance_record;
 
     use super::*;
 
     fn told(answer: Value) -> Value {
         let request = SshRequest { command: "setup".into(), target: SshTarget::default(), params: Object::new() };
-        let instance = InstanceRecord {
-            id: "1f".into(),
-            deployment: "d".into(),
-            group: "db".into(),
-            index: 0,
-            az: None,
-            bootstrap: true,
-            state: InstanceState::Started,
-            spec: None,
-            applied: None,
-            converged: true,
-            ignored: false,
-        };
+        let instance = new_instance_record("d", "db", "1f");
         complete(&request, &answer, &instance, Some([127, 78, 0, 2].into()))
     }
 
     #[test]
     fn nobody_is_let_into_vms_that_compile_for_all() {
-        let of = |group: &str| InstanceRecord {
-            id: "1f".into(),
-            deployment: "d".into(),
-            group: group.into(),
-            index: 0,
-            az: None,
-            bootstrap: true,
-            state: InstanceState::Started,
-            spec: None,
-            applied: None,
-            converged: true,
-            ignored: false,
-        };
+        let of = |group: &str| new_instance_record("d", group, "1f");
         let worker = of("compilation-7f1d5b0e-5c0a-4d0e-9f4e-0d9d4a5f6a11");
         let (all, named) = (SshTarget::default(), SshTarget { ids: vec!["1f".into()], ..SshTarget::default() });
         for target in [all, named, SshTarget { job: Some(worker.group.clone()), ..SshTarget::default() }] {

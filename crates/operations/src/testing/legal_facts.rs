@@ -1,8 +1,8 @@
 //! Which facts can become true after others: what a cloud or an agent could confirm, and nothing that the steps never do.
 
 use windlass_contract::{AgentId, ApiVersion, DiskHint, MiB, Object, Secret, SnapshotCid, StemcellCid, VmCid};
-use windlass_planning::names::{CpiName, DiskName, InstanceId};
-use windlass_planning::records::{DiskRecord, SnapshotRecord, StemcellOfVm, VmRecord};
+use windlass_planning::names::{CpiName, DeploymentName, DiskName, InstanceId};
+use windlass_planning::records::{DiskRecord, InstanceRecord, InstanceState, SnapshotRecord, StemcellOfVm, VmRecord};
 
 use crate::ledger::{Fact, Model, NewStemcell};
 
@@ -10,6 +10,27 @@ use crate::ledger::{Fact, Model, NewStemcell};
 #[derive(Debug, Default)]
 pub struct LegalFacts {
     given: u32,
+}
+
+/// The first instance of its group, which was brought to where it is to be.
+pub fn new_instance_record(
+    deployment: impl Into<DeploymentName>,
+    group: &str,
+    id: impl Into<InstanceId>,
+) -> InstanceRecord {
+    InstanceRecord {
+        id: id.into(),
+        deployment: deployment.into(),
+        group: group.to_owned(),
+        index: 0,
+        az: None,
+        bootstrap: true,
+        state: InstanceState::Started,
+        spec: None,
+        applied: None,
+        converged: true,
+        ignored: false,
+    }
 }
 
 /// A VM as a cloud answered it.

@@ -212,24 +212,13 @@ fn matching<'c>(
 
 #[cfg(test)]
 mod tests {
+    use windlass_operations::testing::new_instance_record;
     use windlass_planning::records::InstanceRecord;
 
     use super::*;
 
     fn instance(group: &str, id: &str, index: i64) -> CurrentInstance {
-        let record = InstanceRecord {
-            id: id.into(),
-            deployment: "d".into(),
-            group: group.into(),
-            index,
-            az: None,
-            bootstrap: false,
-            state: InstanceState::Started,
-            spec: None,
-            applied: None,
-            converged: true,
-            ignored: false,
-        };
+        let record = InstanceRecord { index, bootstrap: false, ..new_instance_record("d", group, id) };
         CurrentInstance { record, vm: None, spare: None, disks: Vec::new(), unresponsive: false }
     }
 
