@@ -35,8 +35,8 @@ enum Words {
 #[derive(Debug)]
 pub struct All {
     pub table: Table,
-    /// The names of measurements that failed; `progress` heard why.
-    pub failed: Vec<&'static str>,
+    /// The commands of measurements that failed, and why.
+    pub failed: Vec<String>,
 }
 
 /// Measures everything, one after the other. A measurement that fails does not keep the others from being made.
@@ -62,8 +62,9 @@ pub async fn measure_all(arguments: &BenchAllArgs, progress: Progress<'_>) -> Al
                     .map(|figure| vec![figure.what, figure.value, figure.ratio.unwrap_or_default(), command.clone()]),
             ),
             Err(error) => {
-                progress(&format!("Failed: {command}: {}", windlass_contract::explain(&error)));
-                failed.push(name);
+                let why = format!("{command}: {}", windlass_contract::explain(&error));
+                progress(&format!("Failed: {why}"));
+                failed.push(why);
             }
         }
     }

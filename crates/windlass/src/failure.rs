@@ -203,7 +203,7 @@ pub(crate) enum Failure {
     Process(&'static str, #[source] io::Error),
     #[error(transparent)]
     Bench(#[from] windlass_bench::BenchError),
-    #[error("not measured: {0}; the lines above say why")]
+    #[error("not measured: {0}")]
     Unmeasured(String),
     #[error(transparent)]
     Certify(#[from] CertifyFailure),

@@ -99,10 +99,17 @@ pub(crate) struct Sockets {
 
 impl Sockets {
     pub(crate) async fn bind(address: SocketAddr) -> io::Result<Self> {
-        let udp = UdpSocket::bind(address).await?;
-        // With port 0, which tests use, both have the one that is free.
-        let tcp = TcpListener::bind(udp.local_addr()?).await?;
-        Ok(Self { udp, tcp })
+        // With port 0, which tests and measurements use, both have the same; what is free by UDP may be in use by TCP.
+        let mut tries = if address.port() == 0 { 50 } else { 1 };
+        loop {
+            tries -= 1;
+            let udp = UdpSocket::bind(address).await?;
+            match TcpListener::bind(udp.local_addr()?).await {
+                Ok(tcp) => return Ok(Self { udp, tcp }),
+                Err(error) if tries > 0 && error.kind() == io::ErrorKind::AddrInUse => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {

@@ -12,7 +12,7 @@ pub(crate) async fn run(screen: &mut Screen, verb: BenchVerb) -> Result<(), Fail
     if let BenchVerb::All(arguments) = verb {
         let all = measure_all(&arguments, &mut progress).await;
         screen.table(&table(all.table));
-        return if all.failed.is_empty() { Ok(()) } else { Err(Failure::Unmeasured(all.failed.join(", "))) };
+        return if all.failed.is_empty() { Ok(()) } else { Err(Failure::Unmeasured(all.failed.join("; "))) };
     }
     for measured in measure(verb, &mut progress).await?.tables {
         screen.table(&table(measured));
