@@ -1,7 +1,7 @@
 //! Removing trees that others made: folders of any depth, and ones that forbid it.
 //!
-//! The standard library keeps each folder on the way open. So folders in folders, deep enough, are a tree that
-//! it cannot remove. Such a tree is made flat first: what is too deep moves up.
+//! The standard library keeps each folder on the way open, and a part of its stack for it. So folders in folders, deep enough, are a
+//! tree that it cannot remove, or that ends the process. Here such a tree is made flat first: what is too deep moves up.
 
 #![expect(clippy::disallowed_methods, reason = "nobody sees the tree any more, or its removal has passed the hook")]
 
@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Dir, DirEntry, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::file::unless_gone;
@@ -20,15 +20,54 @@ use crate::file::unless_gone;
 /// How many folders are open at a time.
 const DEEPEST: u32 = 64;
 
+/// A folder, and no link to one.
+const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
 /// Removes a tree, whatever is in it. Gone already is a success. Nobody may add to it meanwhile.
 pub fn remove_all(path: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(path) {
+    match remove_shallow(path) {
         // What somebody else removes meanwhile need not be opened.
         Err(error) if is_stubborn(&error) => {
             unless_gone(flatten(path))?;
-            unless_gone(fs::remove_dir_all(path))
+            unless_gone(remove_shallow(path))
         }
         removed => unless_gone(removed),
+    }
+}
+
+/// Removes a tree, if it is not too deep.
+fn remove_shallow(path: &Path) -> io::Result<()> {
+    let folder = match rustix::fs::open(path, FOLDER, Mode::empty()) {
+        Err(Errno::NOTDIR | Errno::LOOP) if path.is_symlink() => return fs::remove_file(path),
+        folder => folder?,
+    };
+    empty(folder.as_fd(), 0)?;
+    Ok(rustix::fs::unlinkat(CWD, path, AtFlags::REMOVEDIR)?)
+}
+
+fn empty(folder: BorrowedFd<'_>, depth: u32) -> Result<(), Errno> {
+    for entry in Dir::read_from(folder)? {
+        let entry = entry?;
+        let Some((name, kind)) = inside(folder, &entry)? else { continue };
+        if kind != FileType::Directory {
+            unless_missing(rustix::fs::unlinkat(folder, name, AtFlags::empty()))?;
+            continue;
+        }
+        if depth == DEEPEST {
+            return Err(Errno::NAMETOOLONG);
+        }
+        if let Some(inner) = unless_missing(rustix::fs::openat(folder, name, FOLDER, Mode::empty()))? {
+            empty(inner.as_fd(), depth + 1)?;
+        }
+        unless_missing(rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR))?;
+    }
+    Ok(())
+}
+
+fn unless_missing<T>(done: Result<T, Errno>) -> Result<Option<T>, Errno> {
+    match done {
+        Err(Errno::NOENT) => Ok(None),
+        done => done.map(Some),
     }
 }
 
@@ -74,11 +113,10 @@ fn descend(folder: OwnedFd, depth: u32, move_up: &mut Move<'_>) -> io::Result<()
 
 /// Opens a folder, and no link to one, so that its owner may do everything in it.
 fn open(folder: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let opened = match rustix::fs::openat(folder, name, flags | OFlags::RDONLY, Mode::empty()) {
+    let opened = match rustix::fs::openat(folder, name, FOLDER, Mode::empty()) {
         Err(Errno::ACCESS) => {
             rustix::fs::chmodat(folder, name, Mode::RWXU, AtFlags::empty())?;
-            rustix::fs::openat(folder, name, flags | OFlags::RDONLY, Mode::empty())?
+            rustix::fs::openat(folder, name, FOLDER, Mode::empty())?
         }
         opened => opened?,
     };
@@ -90,22 +128,27 @@ fn folders(folder: BorrowedFd<'_>) -> io::Result<Vec<OsString>> {
     let mut found = Vec::new();
     for entry in Dir::read_from(folder)? {
         let entry = entry?;
-        let name = OsStr::from_bytes(entry.file_name().to_bytes());
-        if name == "." || name == ".." {
-            continue;
-        }
-        let kind = match entry.file_type() {
-            FileType::Unknown => {
-                let found = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
-                FileType::from_raw_mode(found.st_mode)
-            }
-            kind => kind,
-        };
-        if kind == FileType::Directory {
+        if let Some((name, FileType::Directory)) = inside(folder, &entry)? {
             found.push(name.to_owned());
         }
     }
     Ok(found)
+}
+
+/// The name of an entry, and what it is; none if it is the folder itself or the one above, or gone.
+fn inside<'e>(folder: BorrowedFd<'_>, entry: &'e DirEntry) -> Result<Option<(&'e OsStr, FileType)>, Errno> {
+    let name = OsStr::from_bytes(entry.file_name().to_bytes());
+    if name == "." || name == ".." {
+        return Ok(None);
+    }
+    let kind = match entry.file_type() {
+        FileType::Unknown => {
+            let found = unless_missing(rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW))?;
+            found.map(|found| FileType::from_raw_mode(found.st_mode))
+        }
+        kind => Some(kind),
+    };
+    Ok(kind.map(|kind| (name, kind)))
 }
 
 #[cfg(test)]
@@ -114,22 +157,30 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn folders_in_folders_are_removed_however_many_there_are() {
-        let base = tempfile::tempdir().unwrap();
-        let tree = base.path().join("tree");
-        fs::create_dir(&tree).unwrap();
-        fs::write(base.path().join("precious"), "kept").unwrap();
+    /// In memory, where there is such a folder: it is made and removed in no time.
+    fn base() -> tempfile::TempDir {
+        tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+    }
+
+    fn make(tree: &Path, depth: usize) {
+        fs::create_dir(tree).unwrap();
         let mut deep = open(CWD, tree.as_os_str()).unwrap();
-        for depth in 0..1000 {
+        for depth in 0..depth {
             rustix::fs::mkdirat(&deep, "d", Mode::RWXU).unwrap();
             if depth % 250 == 0 {
-                rustix::fs::symlinkat(base.path(), &deep, "link").unwrap();
+                rustix::fs::symlinkat(tree.parent().unwrap(), &deep, "link").unwrap();
                 rustix::fs::mkdirat(&deep, "beside", Mode::empty()).unwrap();
             }
             deep = open(deep.as_fd(), OsStr::new("d")).unwrap();
         }
-        drop(deep);
+    }
+
+    #[test]
+    fn folders_in_folders_are_removed_however_many_there_are() {
+        let base = base();
+        let tree = base.path().join("tree");
+        fs::write(base.path().join("precious"), "kept").unwrap();
+        make(&tree, 1000);
         // Services may have a thousand by default; fewer take less time here.
         let before = rustix::process::getrlimit(rustix::process::Resource::Nofile);
         let few = rustix::process::Rlimit { current: Some(256), ..before };
@@ -140,6 +191,32 @@ mod tests {
         assert!(!tree.exists());
         remove_all(&tree).unwrap();
         assert_eq!(fs::read_to_string(base.path().join("precious")).unwrap(), "kept");
+    }
+
+    #[test]
+    fn folders_in_folders_do_not_end_the_process_where_many_files_may_be_open() {
+        let base = base();
+        let tree = base.path().join("tree");
+        make(&tree, 3000);
+        let before = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        let many = rustix::process::Rlimit { current: before.maximum, ..before };
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, many).unwrap();
+        let tree_in_thread = tree.clone();
+        // As threads have of a megabyte or two, with a tree of tens of thousands.
+        let small = std::thread::Builder::new().stack_size(192 << 10);
+        small.spawn(move || remove_all(&tree_in_thread)).unwrap().join().unwrap().unwrap();
+        assert!(!tree.exists());
+    }
+
+    #[test]
+    fn a_link_is_removed_and_not_what_it_leads_to() {
+        let base = base();
+        fs::write(base.path().join("precious"), "kept").unwrap();
+        let link = base.path().join("link");
+        std::os::unix::fs::symlink(base.path(), &link).unwrap();
+        remove_all(&link).unwrap();
+        assert!(!link.is_symlink() && base.path().join("precious").exists());
+        remove_all(&base.path().join("precious")).unwrap_err();
     }
 
     #[test]
