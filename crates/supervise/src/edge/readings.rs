@@ -8,7 +8,10 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::Message;
 use super::processes::{Measure, open_plain};
@@ -98,6 +101,9 @@ fn age(path: &str) -> Reading {
     age.map_or(Reading::Missing, |age| Reading::Number(age.as_secs_f64()))
 }
 
+/// How often a socket whose queue is full is tried again.
+const RETRY: Duration = Duration::from_millis(20);
+
 static PROBES: AtomicUsize = AtomicUsize::new(0);
 
 /// Tries a connection, and tells when it is known whether somebody answered.
@@ -122,7 +128,7 @@ fn answers(connection: &Connection) -> io::Result<()> {
     let timeout = connection.timeout.max(Duration::from_millis(1));
     match &connection.to {
         Endpoint::Unix(path) => {
-            let stream = UnixStream::connect(path)?;
+            let stream = connect(path, timeout)?;
             stream.set_read_timeout(Some(timeout))?;
             stream.set_write_timeout(Some(timeout))?;
             http(&connection.http, "localhost", stream)
@@ -153,6 +159,23 @@ fn answers(connection: &Connection) -> io::Result<()> {
             }
         }
     }
+}
+
+/// A job that takes no connections would have the kernel wait for ever.
+fn connect(path: &str, timeout: Duration) -> io::Result<UnixStream> {
+    let deadline = Instant::now() + timeout;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let address = SocketAddrUnix::new(path)?;
+    loop {
+        match rustix::net::connect(&socket, &address) {
+            Err(Errno::AGAIN) if Instant::now() < deadline => std::thread::sleep(RETRY),
+            connected => break connected?,
+        }
+    }
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
 }
 
 /// Asks for a path, if there is one to ask for. An answer below 400 is good.
@@ -199,6 +222,21 @@ mod tests {
         assert!(answers(&connection(serve(""), Some("/"))).is_err());
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         assert!(answers(&connection(free, None)).is_err());
+    }
+
+    #[test]
+    fn a_socket_whose_owner_takes_no_connections_is_waited_for_within_the_time_that_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listening = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let to = Endpoint::Unix(path.to_str().unwrap().to_owned());
+        let connection = Connection { to, http: None, timeout: Duration::from_millis(100) };
+        answers(&connection).unwrap();
+        // One waits in the queue by now, and nobody else gets a place.
+        rustix::net::listen(&listening, 0).unwrap();
+        let (ended, end) = std::sync::mpsc::channel();
+        std::thread::spawn(move || ended.send(answers(&connection).is_err()));
+        assert_eq!(end.recv_timeout(Duration::from_secs(10)), Ok(true));
     }
 
     /// A job may put anything in the place of a file that is checked.
