@@ -63,7 +63,7 @@ impl Client {
                     tries += 1;
                     tokio::time::sleep(Duration::from_millis(20 * tries).min(LONGEST_PAUSE)).await;
                 }
-                other => return other.map(drop),
+                other => return other,
             }
         }
     }

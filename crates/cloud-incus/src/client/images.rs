@@ -41,13 +41,13 @@ impl Client {
             .header("x-lxd-fingerprint", fingerprint)
             .header("x-incus-fingerprint", fingerprint)
             .content(Content::image(metadata, rootfs.to_owned()));
-        self.change(request).await.map(drop)
+        self.change(request).await
     }
 
     /// Removes an image. Instances that were made from it stay.
     pub async fn delete_image(&self, fingerprint: &str) -> Result<(), ClientError> {
         let request =
             Request::new(Method::DELETE, &["images", fingerprint], format!("delete the stemcell '{fingerprint}'"));
-        self.change(request).await.map(drop)
+        self.change(request).await
     }
 }

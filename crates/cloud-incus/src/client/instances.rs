@@ -121,7 +121,7 @@ impl Client {
         let request = Request::new(Method::POST, &["instances"], format!("make the VM '{}'", new.name))
             .target(target)
             .json(&json!(new));
-        self.change(request).await.map(drop)
+        self.change(request).await
     }
 
     /// Adds to an instance's configuration and devices, or replaces what has the same name.
@@ -135,7 +135,7 @@ impl Client {
                     self.wait_for_others(name).await?;
                     tokio::time::sleep(Duration::from_millis(20 * tries)).await;
                 }
-                other => return other.map(drop),
+                other => return other,
             }
         }
     }
@@ -147,7 +147,7 @@ impl Client {
             keys.iter().filter_map(|key| Some(((*key).to_owned(), read.value.get(*key)?.clone()))).collect();
         let request =
             Request::new(Method::PUT, &["instances", name], doing).if_match(&read.etag).json(&Value::Object(whole));
-        self.change(request).await.map(drop)
+        self.change(request).await
     }
 
     /// Starts, stops or restarts an instance.
@@ -159,12 +159,12 @@ impl Client {
         };
         let request =
             Request::new(Method::PUT, &["instances", name, "state"], format!("{doing} the VM '{name}'")).json(&state);
-        self.change(request).await.map(drop)
+        self.change(request).await
     }
 
     /// Removes an instance, which must be stopped.
     pub async fn delete_instance(&self, name: &str) -> Result<(), ClientError> {
         let request = Request::new(Method::DELETE, &["instances", name], format!("delete the VM '{name}'"));
-        self.change(request).await.map(drop)
+        self.change(request).await
     }
 }

@@ -36,7 +36,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use windlass_durable::kill_point;
 
-pub use answer::Answer;
+pub use answer::{Answer, Metadata};
 pub use cluster::{Member, Resources, Total};
 pub use endpoint::Endpoint;
 pub use error::ClientError;
@@ -153,6 +153,12 @@ impl Request {
         self
     }
 
+    /// How many values its answer may have.
+    fn most_values(&self) -> usize {
+        let is_list = self.query.iter().any(|(key, _)| *key == "recursion");
+        if is_list { answer::MOST_OF_LIST } else { answer::MOST_OF_ONE }
+    }
+
     fn only_asks(&self) -> bool {
         self.method == Method::GET
     }
@@ -248,7 +254,7 @@ impl Client {
             let endpoint = &self.endpoints[index];
             match self.try_at(index, request).await {
                 Tried::Answered(Received { status, etag, body }) => {
-                    match Answer::read(&request.doing, status, etag, &body) {
+                    match Answer::read(&request.doing, status, etag, body, request.most_values()) {
                         Err(no_quorum @ ClientError::NoQuorum { .. }) => refusal = Some(no_quorum),
                         Err(error @ ClientError::NotUnderstood { .. }) if request.only_asks() => {
                             reasons.push(format!("{endpoint}: {error}"));
@@ -348,7 +354,7 @@ impl Client {
         let not_understood = |reason: String| ClientError::NotUnderstood { doing: doing.to_owned(), reason };
         match self.send(request).await? {
             Answer::Done { metadata, etag } => {
-                let value = serde_json::from_value(metadata).map_err(|error| not_understood(error.to_string()))?;
+                let value = metadata.read().map_err(|error| not_understood(error.to_string()))?;
                 Ok(Tagged { value, etag: etag.unwrap_or_default() })
             }
             Answer::Begun { .. } => Err(not_understood("an operation was begun, and none was expected".to_owned())),
@@ -356,10 +362,10 @@ impl Client {
     }
 
     /// Sends a change and waits until it is done, whether the daemon does it at once or in an operation.
-    pub(crate) async fn change(&self, request: Request) -> Result<Value, ClientError> {
+    pub(crate) async fn change(&self, request: Request) -> Result<(), ClientError> {
         let doing = request.doing.clone();
         match self.send(request).await? {
-            Answer::Done { metadata, .. } => Ok(metadata),
+            Answer::Done { .. } => Ok(()),
             Answer::Begun { operation, .. } => self.wait(&operation, &doing).await,
         }
     }

@@ -108,13 +108,13 @@ impl Client {
 
     async fn make_network(&self, new: &NewNetwork, body: &Value, member: Option<&str>) -> Result<(), ClientError> {
         let doing = format!("make the network '{}'", new.name);
-        self.change(Request::new(Method::POST, &["networks"], doing).target(member).json(body)).await.map(drop)
+        self.change(Request::new(Method::POST, &["networks"], doing).target(member).json(body)).await
     }
 
     /// Removes a network that nothing is in.
     pub async fn delete_network(&self, name: &str) -> Result<(), ClientError> {
         let request = Request::new(Method::DELETE, &["networks", name], format!("delete the network '{name}'"));
-        self.change(request).await.map(drop)
+        self.change(request).await
     }
 }
 

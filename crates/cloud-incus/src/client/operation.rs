@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::answer::one_line;
 use super::{Client, ClientError, Request};
@@ -30,16 +29,14 @@ struct Operation {
     #[serde(default)]
     err: Option<String>,
     #[serde(default)]
-    metadata: Option<Value>,
-    #[serde(default)]
     resources: Option<BTreeMap<String, Option<Vec<String>>>>,
 }
 
 impl Operation {
     /// The end, if it has come. Pending is 105, running 103, cancelling 104, success 200, failure 400, cancelled 401.
-    fn end(self, doing: &str) -> Option<Result<Value, ClientError>> {
+    fn end(self, doing: &str) -> Option<Result<(), ClientError>> {
         match self.status_code {
-            200 => Some(Ok(self.metadata.unwrap_or_default())),
+            200 => Some(Ok(())),
             code @ 400.. => {
                 let err = self.err.map(|err| one_line(&err)).filter(|err| !err.is_empty());
                 let text = err.unwrap_or_else(|| format!("the operation ended as {}", self.status));
@@ -58,7 +55,7 @@ impl Operation {
 
 impl Client {
     /// Waits for the end of an operation. A failure comes as an operation that failed, or as an error, by version.
-    pub(crate) async fn wait(&self, operation: &str, doing: &str) -> Result<Value, ClientError> {
+    pub(crate) async fn wait(&self, operation: &str, doing: &str) -> Result<(), ClientError> {
         let begun = Instant::now();
         loop {
             let asked = Instant::now();
@@ -114,7 +111,7 @@ async fn pause_after(asked: Instant) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 

@@ -36,7 +36,7 @@ impl Client {
         let body = json!({"type": "client", "name": name, "password": token, "trust_token": token});
         let request =
             Request::new(Method::POST, &["certificates"], "have the certificate trusted for the token").json(&body);
-        self.change(request).await.map(drop)
+        self.change(request).await
     }
 
     /// What the server knows of a certificate; only those that are not restricted may ask.
@@ -51,14 +51,14 @@ impl Client {
             &["certificates", fingerprint],
             format!("restrict the certificate to the project '{project}'"),
         );
-        self.change(request.json(&json!({"restricted": true, "projects": [project]}))).await.map(drop)
+        self.change(request.json(&json!({"restricted": true, "projects": [project]}))).await
     }
 
     /// Makes a project.
     pub async fn create_project(&self, name: &str, description: &str, config: &Settings) -> Result<(), ClientError> {
         let body = json!({"name": name, "description": description, "config": config});
         let request = Request::new(Method::POST, &["projects"], format!("make the project '{name}'")).json(&body);
-        self.change(request).await.map(drop)
+        self.change(request).await
     }
 
     /// The configuration of a project.

@@ -162,7 +162,7 @@ impl Client {
         let request = Request::new(Method::POST, &["storage-pools", pool, "volumes", "custom"], doing)
             .target(target)
             .json(&json!({"name": name, "type": "custom", "content_type": "filesystem", "config": config}));
-        self.change(request).await.map(drop)
+        self.change(request).await
     }
 
     /// Has the member that has a volume offer it to others, with its snapshots. `url` is where they reach that member.
@@ -206,7 +206,7 @@ impl Client {
             .json(&json!({
                 "name": name, "type": "custom", "content_type": "filesystem", "config": config, "source": source
             }));
-        self.change(request).await.map(drop)
+        self.change(request).await
     }
 
     /// Replaces a volume's configuration, if nobody else changed it since it was read.
@@ -222,7 +222,7 @@ impl Client {
             .target(read.value.member())
             .if_match(&read.etag)
             .json(&json!({"config": config, "description": description}));
-        self.change(request).await.map(drop)
+        self.change(request).await
     }
 
     /// Adds to a volume's configuration.
@@ -236,7 +236,7 @@ impl Client {
         let request = Request::new(Method::PATCH, &["storage-pools", pool, "volumes", "custom", &volume.name], doing)
             .target(volume.member())
             .json(change);
-        self.change(request).await.map(drop)
+        self.change(request).await
     }
 
     /// Removes a volume with its snapshots.
@@ -244,7 +244,7 @@ impl Client {
         let doing = format!("delete the disk '{}' in the pool '{pool}'", volume.name);
         let request = Request::new(Method::DELETE, &["storage-pools", pool, "volumes", "custom", &volume.name], doing)
             .target(volume.member());
-        self.change(request).await.map(drop)
+        self.change(request).await
     }
 
     /// The snapshots of a volume, named `VOLUME/SNAPSHOT`.
@@ -262,7 +262,7 @@ impl Client {
         let doing = format!("take the snapshot '{name}' of the disk '{}'", volume.name);
         let parts = ["storage-pools", pool, "volumes", "custom", &volume.name, "snapshots"];
         let request = Request::new(Method::POST, &parts, doing).target(volume.member()).json(&json!({"name": name}));
-        self.change(request).await.map(drop)
+        self.change(request).await
     }
 
     /// Names a snapshot for people.
@@ -278,14 +278,14 @@ impl Client {
         let request = Request::new(Method::PATCH, &parts, doing)
             .target(volume.member())
             .json(&json!({"description": description}));
-        self.change(request).await.map(drop)
+        self.change(request).await
     }
 
     /// Removes a snapshot.
     pub async fn delete_snapshot(&self, pool: &str, volume: &Volume, name: &str) -> Result<(), ClientError> {
         let doing = format!("delete the snapshot '{name}' of the disk '{}'", volume.name);
         let parts = ["storage-pools", pool, "volumes", "custom", &volume.name, "snapshots", name];
-        self.change(Request::new(Method::DELETE, &parts, doing).target(volume.member())).await.map(drop)
+        self.change(Request::new(Method::DELETE, &parts, doing).target(volume.member())).await
     }
 
     /// A storage pool.
