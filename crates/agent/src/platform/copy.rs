@@ -17,6 +17,9 @@ use crate::log_file;
 
 /// Lies in a target that was empty when the copy began, so that everything else there is known to be an unfinished copy.
 const UNFINISHED: &str = ".windlass-migration";
+/// Jobs decide how deep folders are. Two thousand fit into the longest path, and each takes some kilobytes of stack, which are not
+/// used before they are needed.
+const STACK: usize = 32 << 20;
 /// Belongs to the file system, not to its data.
 const LOST_AND_FOUND: &str = "lost+found";
 
@@ -50,6 +53,14 @@ pub(crate) struct Copied {
 /// Copies everything in the folder `from` into the folder `to`, checks it and flushes it to the disk. A copy that was killed is
 /// begun again. Data that was in `to` before is kept, unless something of `from` has the same name.
 pub(crate) fn copy(from: &Path, to: &Path) -> Result<Copied, CopyError> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("copy".into()).stack_size(STACK);
+        let copying = thread.spawn_scoped(scope, || copy_all(from, to)).map_err(failed(to))?;
+        copying.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn copy_all(from: &Path, to: &Path) -> Result<Copied, CopyError> {
     let mark = to.join(UNFINISHED);
     let there = data_on(to)?;
     if mark.exists() {
@@ -358,5 +369,24 @@ mod tests {
         }
         let error = compare_entries(data_on(from).unwrap(), to, &mut Copied::default()).unwrap_err();
         assert!(matches!(error, CopyError::Differs { what: "size", .. }), "{error}");
+    }
+
+    #[test]
+    fn folders_in_folders_do_not_end_the_agent() {
+        // In memory, where there is such a folder: it is made and removed in no time.
+        let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+        let deep: PathBuf = std::iter::repeat_n("d", 900).collect();
+        fs::create_dir_all(from.join(&deep)).unwrap();
+        fs::write(from.join(&deep).join("data"), "precious").unwrap();
+        fs::create_dir(&to).unwrap();
+        let (source, target) = (from.clone(), to.clone());
+        let small = std::thread::Builder::new().stack_size(256 << 10);
+        let copied = small.spawn(move || copy(&source, &target)).unwrap().join().unwrap().unwrap();
+        assert_eq!((copied.entries, copied.bytes), (901, 8));
+        assert_eq!(fs::read(to.join(&deep).join("data")).unwrap(), b"precious");
+        for tree in [&from, &to] {
+            file::remove_all(tree).unwrap();
+        }
     }
 }
