@@ -25,6 +25,7 @@ mod dns;
 mod embedded;
 mod layout;
 mod log_file;
+mod log_walk;
 mod logs;
 mod mbus;
 mod platform;

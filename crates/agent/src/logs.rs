@@ -1,8 +1,8 @@
 //! Logs in one file: those of the kinds and names that were asked for.
 
 use std::fs::{File, OpenOptions};
-use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use flate2::Compression;
@@ -11,6 +11,7 @@ use windlass_durable::file;
 
 use crate::layout::Base;
 use crate::log_file;
+use crate::log_walk::{self, WalkError};
 
 /// why there is no file of logs
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +35,15 @@ pub(crate) enum LogsError {
     },
 }
 
+/// How a filter is compared with the path of a log.
+pub(crate) const MATCHING: glob::MatchOptions =
+    glob::MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: false };
+
+/// How many zeros all sparse files together may stand for.
+const MOST_HOLES: u64 = 4 << 30;
+/// What file systems count in.
+const BLOCK: u64 = 512;
+
 /// A folder of logs, and where they are in the file.
 struct Folder {
     path: PathBuf,
@@ -41,12 +51,13 @@ struct Folder {
 }
 
 /// Packs the logs of `kinds`, a list with commas, whose paths match one of the `filters`; all of them if there is none.
-/// Returns the path of the file.
+/// Returns the path of the file. What is cancelled fails.
 pub(crate) fn pack(
     base: &Base,
     system: Option<PathBuf>,
     kinds: &str,
     filters: &[String],
+    is_cancelled: &dyn Fn() -> bool,
 ) -> Result<PathBuf, LogsError> {
     let mut folders = Vec::new();
     for kind in kinds.split(',').map(str::trim) {
@@ -59,7 +70,7 @@ pub(crate) fn pack(
     }
     let filters = patterns(filters)?;
     let path = base.tmp().join(format!("logs-{}.tgz", uuid::Uuid::new_v4()));
-    let written = write(&path, &folders, &filters);
+    let written = write(&path, &folders, &filters, is_cancelled);
     if written.is_err() {
         file::discard(&path);
     }
@@ -77,7 +88,12 @@ fn patterns(filters: &[String]) -> Result<Vec<glob::Pattern>, LogsError> {
         .collect()
 }
 
-fn write(path: &Path, folders: &[Folder], filters: &[glob::Pattern]) -> Result<(), LogsError> {
+fn write(
+    path: &Path,
+    folders: &[Folder],
+    filters: &[glob::Pattern],
+    is_cancelled: &dyn Fn() -> bool,
+) -> Result<(), LogsError> {
     let failed = |source| LogsError::Io { path: path.to_owned(), source };
     let file = OpenOptions::new().write(true).create_new(true).mode(file::PRIVATE).open(path).map_err(failed)?;
     let mut archive = tar::Builder::new(GzEncoder::new(file, Compression::default()));
@@ -85,58 +101,61 @@ fn write(path: &Path, folders: &[Folder], filters: &[glob::Pattern]) -> Result<(
     // Every file of logs has this entry, also one without a log, so that none is empty.
     let root = path.parent().unwrap_or(path);
     archive.append_dir(".", root).map_err(failed)?;
+    let mut packing = Packing { archive, holes: MOST_HOLES, is_cancelled };
     for folder in folders {
-        match File::open(&folder.path) {
-            Ok(opened) => append(&mut archive, folder, &opened, Path::new(""), filters)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(source) => return Err(LogsError::Io { path: folder.path.clone(), source }),
-        }
+        let walked = log_walk::each(&folder.path, |below, at| {
+            match filters.iter().any(|filter| filter.matches_path_with(below, MATCHING)) {
+                true => packing.add(&Path::new(folder.prefix).join(below), at),
+                false => Ok(()),
+            }
+        });
+        walked.map_err(|WalkError { below, source }| LogsError::Io { path: folder.path.join(below), source })?;
     }
-    archive.into_inner().and_then(GzEncoder::finish).and_then(|file| file.sync_all()).map_err(failed)
+    packing.archive.into_inner().and_then(GzEncoder::finish).and_then(|file| file.sync_all()).map_err(failed)
 }
 
-fn append(
-    archive: &mut tar::Builder<GzEncoder<File>>,
-    folder: &Folder,
-    opened: &File,
-    below: &Path,
-    filters: &[glob::Pattern],
-) -> Result<(), LogsError> {
-    let options = glob::MatchOptions {
-        case_sensitive: true,
-        require_literal_separator: true,
-        require_literal_leading_dot: false,
-    };
-    let path = folder.path.join(below);
-    let failed = |source| LogsError::Io { path: path.clone(), source };
-    // By a handle, because jobs may put links in the place of anything here while it is read.
-    let name = log_file::name_of(opened);
-    let entries = std::fs::read_dir(&name).map_err(failed)?;
-    let mut names: Vec<_> = entries.map(|entry| Ok(entry?.file_name())).collect::<io::Result<_>>().map_err(failed)?;
-    names.sort();
-    for file in names {
-        let (relative, path) = (below.join(&file), name.join(&file));
-        let failed = |source| LogsError::Io { path: folder.path.join(&relative), source };
-        if let Ok(inner) = log_file::open_folder(&path) {
-            append(archive, folder, &inner, &relative, filters)?;
-        } else if filters.iter().any(|filter| filter.matches_path_with(&relative, options))
-            && let Some(mut log) = log_file::read(&path).map_err(failed)?
-        {
-            append_log(archive, &Path::new(folder.prefix).join(&relative), &mut log).map_err(failed)?;
-        }
-    }
-    Ok(())
+/// An archive that logs are added to.
+struct Packing<'c> {
+    archive: tar::Builder<GzEncoder<File>>,
+    /// How many zeros that no disk holds may still be packed.
+    holes: u64,
+    is_cancelled: &'c dyn Fn() -> bool,
 }
 
-/// A log may grow or shrink while it is read; its entry has exactly the size that the archive says.
-fn append_log(archive: &mut tar::Builder<GzEncoder<File>>, name: &Path, log: &mut File) -> io::Result<()> {
-    use std::io::Read;
-    let metadata = log.metadata()?;
-    let mut header = tar::Header::new_gnu();
-    header.set_metadata(&metadata);
-    header.set_size(metadata.len());
-    let exactly = log.chain(io::repeat(0)).take(metadata.len());
-    archive.append_data(&mut header, name, exactly)
+impl Packing<'_> {
+    /// A log may grow or shrink while it is read; its entry has exactly the size that the archive says.
+    fn add(&mut self, name: &Path, at: &Path) -> io::Result<()> {
+        let Some(log) = log_file::read(at)? else { return Ok(()) };
+        let metadata = log.metadata()?;
+        // A file may say that it has more than all disks together, and reading that would never end.
+        let holes = metadata.len().saturating_sub(metadata.blocks().saturating_mul(BLOCK));
+        let Some(left) = self.holes.checked_sub(holes) else {
+            tracing::warn!("the log {name:?} is left out: it is a sparse file of {} bytes", metadata.len());
+            return Ok(());
+        };
+        self.holes = left;
+        let mut header = tar::Header::new_gnu();
+        header.set_metadata(&metadata);
+        header.set_size(metadata.len());
+        let whole = UnlessCancelled { log: log.chain(io::repeat(0)), is_cancelled: self.is_cancelled };
+        let exactly = whole.take(metadata.len());
+        self.archive.append_data(&mut header, name, exactly)
+    }
+}
+
+/// A log that is read as long as somebody wants it.
+struct UnlessCancelled<'c, R> {
+    log: R,
+    is_cancelled: &'c dyn Fn() -> bool,
+}
+
+impl<R: Read> Read for UnlessCancelled<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match (self.is_cancelled)() {
+            true => Err(io::Error::other("cancelled by user request")),
+            false => self.log.read(buffer),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -145,7 +164,7 @@ mod tests {
 
     fn packed(base: &Base, kinds: &str, filters: &[&str]) -> Result<Vec<String>, String> {
         let filters: Vec<String> = filters.iter().map(ToString::to_string).collect();
-        let path = pack(base, None, kinds, &filters).map_err(|error| error.to_string())?;
+        let path = pack(base, None, kinds, &filters, &|| false).map_err(|error| error.to_string())?;
         let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(File::open(&path).unwrap()));
         let entries = archive.entries().unwrap();
         let names = entries.map(|entry| entry.unwrap().path().unwrap().to_str().unwrap().to_owned());
@@ -174,5 +193,35 @@ mod tests {
             assert_eq!(packed(&base, wrong, &[]).unwrap_err(), "Invalid log type");
         }
         assert!(packed(&base, "job", &["a[b"]).unwrap_err().contains("'a[b' is not a valid pattern"));
+    }
+
+    /// What a job could do to the agent that packs its logs as root, in its only thread for tasks.
+    #[test]
+    fn logs_without_end_in_size_or_depth_are_left_out_and_the_others_are_packed() {
+        // In memory, where there is such a folder: it is made and removed in no time.
+        let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let base = Base::prepare(folder.path()).unwrap();
+        let logs = folder.path().join("sys/log/web");
+        std::fs::create_dir_all(&logs).unwrap();
+        std::fs::write(logs.join("web.log"), "line\n").unwrap();
+        File::create(logs.join("sparse.log")).unwrap().set_len(4 << 40).unwrap();
+        let mut deep = File::open(&logs).unwrap();
+        for _ in 0..3000 {
+            rustix::fs::mkdirat(&deep, "d", rustix::fs::Mode::RWXU).unwrap();
+            deep = log_file::open_folder(&log_file::name_of(&deep).join("d")).unwrap();
+        }
+        std::fs::write(log_file::name_of(&deep).join("deepest.log"), "line\n").unwrap();
+        assert_eq!(packed(&base, "job", &[]).unwrap(), ["web/web.log"]);
+        file::remove_all(&logs.join("d")).unwrap();
+    }
+
+    #[test]
+    fn nobody_waits_for_logs_that_nobody_wants_any_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let base = Base::prepare(folder.path()).unwrap();
+        std::fs::write(folder.path().join("sys/log/a.log"), "line\n").unwrap();
+        let error = pack(&base, None, "job", &[], &|| true).unwrap_err();
+        assert!(windlass_contract::explain(&error).ends_with("a.log: cancelled by user request"), "{error:?}");
+        assert_eq!(std::fs::read_dir(base.tmp()).unwrap().count(), 0, "nothing of it stays");
     }
 }

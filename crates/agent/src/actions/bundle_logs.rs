@@ -21,7 +21,8 @@ struct LogBundle {
 pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, ActionError> {
     arguments.require(1)?;
     let LogBundle { log_type, filters, owning_user } = arguments.take(0)?;
-    let path = logs::pack(&agent.base, agent.platform.system_logs(), &log_type, &filters.unwrap_or_default())?;
+    let filters = filters.unwrap_or_default();
+    let path = logs::pack(&agent.base, agent.platform.system_logs(), &log_type, &filters, &|| false)?;
     agent
         .platform
         .give_to_user(&path, &owning_user)

@@ -1,4 +1,5 @@
-//! `cancel_task [id]`: what runs scripts or waits for processes can be cancelled. The original cancels drains and errands alone.
+//! `cancel_task [id]`: what runs scripts, waits for processes or packs logs can be cancelled. The original cancels drains and errands
+//! alone.
 
 use serde_json::Value;
 
@@ -6,8 +7,16 @@ use super::{ActionError, Arguments};
 use crate::agent::Agent;
 use crate::tasks::Progress;
 
-const CANCELLABLE: [&str; 6] =
-    ["drain", "run_errand", "run_script", "compile_package", "compile_package_with_signed_url", "stop"];
+const CANCELLABLE: [&str; 8] = [
+    "drain",
+    "run_errand",
+    "run_script",
+    "compile_package",
+    "compile_package_with_signed_url",
+    "stop",
+    "fetch_logs",
+    "fetch_logs_with_signed_url",
+];
 
 pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, ActionError> {
     arguments.require(1)?;

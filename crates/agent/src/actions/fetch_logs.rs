@@ -1,5 +1,7 @@
 //! `fetch_logs [kinds, filters]`: logs as a blob.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::{ActionError, Arguments};
@@ -11,7 +13,9 @@ pub(super) fn run(agent: &Agent, mut arguments: Arguments) -> Result<Value, Acti
     arguments.require(2)?;
     let kinds: String = arguments.take(0)?;
     let filters: Option<Vec<String>> = arguments.take(1)?;
-    let path = logs::pack(&agent.base, agent.platform.system_logs(), &kinds, &filters.unwrap_or_default())?;
+    let is_cancelled = || agent.tasks.pause(Duration::ZERO);
+    let filters = filters.unwrap_or_default();
+    let path = logs::pack(&agent.base, agent.platform.system_logs(), &kinds, &filters, &is_cancelled)?;
     let (id, sha1) = Blobs::new(&agent.base, &agent.settings.current()).put(&path)?;
     Ok(json!({"blobstore_id": id, "sha1": sha1}))
 }

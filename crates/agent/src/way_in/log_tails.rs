@@ -11,7 +11,8 @@ use std::time::Duration;
 use windlass_contract::way_in::Logs;
 
 use crate::layout::Base;
-use crate::log_file;
+use crate::logs::MATCHING;
+use crate::{log_file, log_walk};
 
 /// How often it is looked for more, and every how many looks for more files.
 const LOOK: Duration = Duration::from_millis(200);
@@ -45,17 +46,22 @@ struct Tail {
     offset: u64,
 }
 
+/// Logs of a folder.
+struct WantedLogs {
+    folder: PathBuf,
+    /// One of them matches their paths below it.
+    patterns: Vec<glob::Pattern>,
+}
+
 /// Until nobody takes them any more, or once.
 pub(super) fn show(base: &Base, system: Option<&Path>, logs: &Logs) -> Result<ExitCode, TailError> {
-    let patterns = patterns(base, system, logs)?;
+    let wanted = wanted(base, system, logs)?;
     let mut shown = Shown { out: io::stdout().lock(), quiet: logs.quiet, last: None };
     let mut tails = BTreeMap::new();
-    for path in found(&patterns) {
-        if let Some(mut tail) = open(&path) {
-            let begin = last_lines(&mut tail.file, tail.offset, logs.lines).unwrap_or(tail.offset);
-            tail.offset = shown.from(&path, &mut tail.file, begin)?;
-            tails.insert(path, tail);
-        }
+    for (path, mut tail) in new_tails(&wanted, &tails) {
+        let begin = last_lines(&mut tail.file, tail.offset, logs.lines).unwrap_or(tail.offset);
+        tail.offset = shown.from(&path, &mut tail.file, begin)?;
+        tails.insert(path, tail);
     }
     if !logs.follow {
         return Ok(ExitCode::SUCCESS);
@@ -63,19 +69,13 @@ pub(super) fn show(base: &Base, system: Option<&Path>, logs: &Logs) -> Result<Ex
     for look in 1u32.. {
         std::thread::sleep(LOOK);
         if look.is_multiple_of(FILES_EVERY) {
-            for path in found(&patterns) {
-                let is_known = |tail: &Tail| std::fs::symlink_metadata(&path).is_ok_and(|now| now.ino() == tail.inode);
-                if tails.len() < MOST_FILES
-                    && !tails.get(&path).is_some_and(is_known)
-                    && let Some(mut tail) = open(&path)
-                {
-                    // Whatever is left of the one that was rotated away comes first.
-                    if let Some(old) = tails.get_mut(&path) {
-                        shown.from(&path, &mut old.file, old.offset)?;
-                    }
-                    tail.offset = 0;
-                    tails.insert(path, tail);
+            for (path, mut tail) in new_tails(&wanted, &tails) {
+                // Whatever is left of the one that was rotated away comes first.
+                if let Some(old) = tails.get_mut(&path) {
+                    shown.from(&path, &mut old.file, old.offset)?;
                 }
+                tail.offset = 0;
+                tails.insert(path, tail);
             }
         }
         for (path, tail) in &mut tails {
@@ -156,17 +156,26 @@ fn last_lines(file: &mut File, length: u64, lines: u32) -> io::Result<u64> {
     Ok(end)
 }
 
-fn found(patterns: &[String]) -> Vec<PathBuf> {
-    let mut found: Vec<PathBuf> = patterns
-        .iter()
-        .filter_map(|pattern| glob::glob(pattern).ok())
-        .flat_map(|paths| paths.flatten().take(MOST_FILES))
-        .filter(|path| is_worth_reading(path))
-        .collect();
-    found.sort();
-    found.dedup();
-    found.truncate(MOST_FILES);
-    found
+/// The files that are wanted and not followed yet, at their ends. What cannot be looked at has none.
+fn new_tails(wanted: &[WantedLogs], known: &BTreeMap<PathBuf, Tail>) -> BTreeMap<PathBuf, Tail> {
+    let mut new = BTreeMap::new();
+    for WantedLogs { folder, patterns } in wanted {
+        let _ = log_walk::each(folder, |below, at| {
+            let is_wanted = patterns.iter().any(|pattern| pattern.matches_path_with(below, MATCHING));
+            if !is_wanted || !is_worth_reading(below) || new.len() + known.len() >= MOST_FILES {
+                return Ok(());
+            }
+            let path = folder.join(below);
+            let is_known = |tail: &Tail| std::fs::symlink_metadata(at).is_ok_and(|now| now.ino() == tail.inode);
+            if !known.get(&path).is_some_and(is_known)
+                && let Some(tail) = open(at)
+            {
+                new.insert(path, tail);
+            }
+            Ok(())
+        });
+    }
+    new
 }
 
 /// Among the system's logs are compressed, rotated and binary ones, which nobody wants to see.
@@ -178,35 +187,35 @@ fn is_worth_reading(path: &Path) -> bool {
 }
 
 /// What files are wanted, as BOSH's client says it to `tail`.
-fn patterns(base: &Base, system: Option<&Path>, logs: &Logs) -> Result<Vec<String>, TailError> {
-    let jobs = base.job_logs();
-    // The folder is a name, and not a pattern.
-    let below = |folder: &Path, rest: &str| format!("{}/{rest}", glob::Pattern::escape(&folder.to_string_lossy()));
-    let mut patterns = Vec::new();
+fn wanted(base: &Base, system: Option<&Path>, logs: &Logs) -> Result<Vec<WantedLogs>, TailError> {
+    let pattern = |filter: &str| {
+        glob::Pattern::new(filter).map_err(|source| TailError::Filter { filter: filter.to_owned(), source })
+    };
+    let mut of_jobs = Vec::new();
     for job in &logs.jobs {
         if !crate::layout::is_name(job) {
             return Err(TailError::Elsewhere(job.clone()));
         }
-        patterns.push(below(&jobs.join(job), "*.log"));
+        of_jobs.push(pattern(&format!("{}/*.log", glob::Pattern::escape(job)))?);
     }
     for filter in &logs.filters {
         if filter.starts_with('/') || filter.split('/').any(|part| part == "..") {
             return Err(TailError::Elsewhere(filter.clone()));
         }
-        let source = glob::Pattern::new(filter);
-        source.map_err(|source| TailError::Filter { filter: filter.clone(), source })?;
-        patterns.push(below(&jobs, filter));
+        of_jobs.push(pattern(filter)?);
     }
-    if logs.of_jobs && patterns.is_empty() {
-        patterns.push(below(&jobs, "**/*.log"));
+    if logs.of_jobs && of_jobs.is_empty() {
+        of_jobs.push(pattern("**/*.log")?);
     }
+    let mut wanted = vec![WantedLogs { folder: base.job_logs(), patterns: of_jobs }];
     if logs.agent {
-        patterns.push(below(&base.agent_logs(), "current"));
+        wanted.push(WantedLogs { folder: base.agent_logs(), patterns: vec![pattern("current")?] });
     }
     if let Some(system) = system.filter(|_| logs.system) {
-        patterns.push(below(system, "**/*"));
+        wanted.push(WantedLogs { folder: system.to_owned(), patterns: vec![pattern("**/*")?] });
     }
-    Ok(patterns)
+    wanted.retain(|wanted| !wanted.patterns.is_empty());
+    Ok(wanted)
 }
 
 #[cfg(test)]
@@ -235,17 +244,43 @@ mod tests {
     #[test]
     fn logs_of_others_are_not_asked_for() {
         let base = Base::at(Path::new("/b"));
-        let wanted = |logs: Logs| patterns(&base, Some(Path::new("/var/log")), &logs);
-        let all = wanted(Logs { of_jobs: true, ..Logs::default() }).unwrap();
-        assert!(all.len() == 1 && all[0].ends_with("/log/**/*.log"), "{all:?}");
-        let job = wanted(Logs { of_jobs: true, jobs: vec!["web".into()], ..Logs::default() }).unwrap();
-        assert!(job.len() == 1 && job[0].ends_with("/log/web/*.log"), "{job:?}");
+        let wanted = |logs: Logs| wanted(&base, Some(Path::new("/var/log")), &logs);
+        let patterns = |logs: Logs| -> Vec<String> {
+            let wanted = wanted(Logs { of_jobs: true, ..logs }).unwrap();
+            assert!(wanted.iter().all(|wanted| wanted.folder == base.job_logs()));
+            wanted.iter().flat_map(|wanted| &wanted.patterns).map(|pattern| pattern.as_str().to_owned()).collect()
+        };
+        assert_eq!(patterns(Logs::default()), ["**/*.log"]);
+        assert_eq!(patterns(Logs { jobs: vec!["web".into()], ..Logs::default() }), ["web/*.log"]);
         for name in ["..", "a/b", "/etc"] {
-            wanted(Logs { jobs: vec![name.into()], ..Logs::default() }).unwrap_err();
+            assert!(wanted(Logs { jobs: vec![name.into()], ..Logs::default() }).is_err());
         }
         for filter in ["../x", "/etc/passwd", "a/../../x", "***"] {
-            wanted(Logs { filters: vec![filter.into()], ..Logs::default() }).unwrap_err();
+            assert!(wanted(Logs { filters: vec![filter.into()], ..Logs::default() }).is_err());
         }
         assert!(!is_worth_reading(Path::new("/l/syslog.1")) && is_worth_reading(Path::new("/l/syslog")));
+    }
+
+    #[test]
+    fn links_of_jobs_show_nothing_of_what_they_lead_to_and_lead_nobody_round_for_ever() {
+        let folder = tempfile::tempdir().unwrap();
+        let base = Base::prepare(folder.path()).unwrap();
+        let job = base.job_logs().join("web");
+        std::fs::create_dir_all(job.join("deep")).unwrap();
+        for path in [job.join("web.log"), job.join("deep/er.log"), base.bosh().join("settings.log")] {
+            std::fs::write(path, "line\n").unwrap();
+        }
+        std::os::unix::fs::symlink(base.bosh(), job.join("settings")).unwrap();
+        std::os::unix::fs::symlink("web.log", job.join("link.log")).unwrap();
+        for round in ["a", "b", "c", "d"] {
+            std::os::unix::fs::symlink(".", job.join(round)).unwrap();
+        }
+        let found = |filters: &[&str]| -> Vec<PathBuf> {
+            let filters = filters.iter().map(ToString::to_string).collect();
+            let wanted = wanted(&base, None, &Logs { of_jobs: true, filters, ..Logs::default() }).unwrap();
+            new_tails(&wanted, &BTreeMap::new()).into_keys().collect()
+        };
+        assert_eq!(found(&[]), [job.join("deep/er.log"), job.join("web.log")]);
+        assert!(found(&["web/settings/*", "**/*.none"]).is_empty());
     }
 }

@@ -5,10 +5,10 @@ use std::cmp::Reverse;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flate2::read::GzDecoder;
-use windlass_agent_client::CallError;
+use windlass_agent_client::{CallError, Cancellation};
 use windlass_archive::{Budget, Limits, Tarball};
 use windlass_contract::explain;
 use windlass_durable::file;
@@ -25,6 +25,8 @@ use crate::Director;
 
 /// How long an agent may take to pack and send the logs of jobs that failed.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long it may pack them. Then it is told to end that, because it would come to nothing else meanwhile.
+const PACKING: Duration = Duration::from_secs(20);
 /// How large the packed logs may be,
 const LARGEST: u64 = 64 << 20;
 /// and how large when they are unpacked; what comes after that is not read.
@@ -242,7 +244,9 @@ async fn logs_of(director: &Director, vm: &VmRecord, failures: &[Failure]) -> Re
         return Ok(Vec::new());
     }
     let path = director.folders.temporary().join(format!("failed-jobs-{}", uuid::Uuid::new_v4()));
-    let fetched = fetch_some(director, vm, ("job", &filters), &path, LARGEST).await;
+    let begun = Instant::now();
+    let cancellation = Cancellation::when(move || begun.elapsed() > PACKING);
+    let fetched = fetch_some(director, vm, ("job", &filters), &path, LARGEST, cancellation).await;
     let from = path.clone();
     let read = match fetched {
         Ok(_) => tokio::task::spawn_blocking(move || ends(&from)).await.map_err(io::Error::other),

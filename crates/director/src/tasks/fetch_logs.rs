@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::json;
-use windlass_agent_client::CallError;
+use windlass_agent_client::{CallError, Cancellation};
 use windlass_durable::file;
 use windlass_operations::clock;
 use windlass_planning::names::DeploymentName;
@@ -26,6 +26,8 @@ use crate::blobs::{self, CollectError};
 const AT_ONCE: usize = 32;
 /// How large the packed logs of one VM may be: no VM fills the director's disk.
 const LARGEST: u64 = 1 << 30;
+/// How long an agent may take to end what nobody waits for any more. It does one thing after the other, and would come to nothing else.
+const ENDING: Duration = Duration::from_secs(5);
 
 /// why logs were not fetched
 #[derive(Debug, thiserror::Error)]
@@ -84,8 +86,12 @@ pub(super) async fn run(
             let part = stage.part("Finding and packing log files");
             let into = folder.join(file_name(record));
             each.push(Box::pin(async move {
-                let fetching = unless_cancelled(log, Duration::ZERO, fetch(director, vm, (kind, filters), &into));
-                Ok(part.run(fetching).await.map(drop)?)
+                let cancellation = Cancellation::when({
+                    let log = log.clone();
+                    move || log.is_cancelled()
+                });
+                let fetching = fetch_some(director, vm, (kind, filters), &into, LARGEST, cancellation);
+                Ok(part.run(unless_cancelled(log, ENDING, fetching)).await.map(drop)?)
             }));
         }
         all(Box::new(each.into_iter()), AT_ONCE).await?;
@@ -129,25 +135,21 @@ async fn unless_cancelled<T>(
     }
 }
 
-async fn fetch(
-    director: &Director,
-    vm: &VmRecord,
-    (kind, filters): (&str, &[String]),
-    into: &Path,
-) -> Result<String, FetchLogsError> {
-    fetch_some(director, vm, (kind, filters), into, LARGEST).await
-}
-
-/// Logs that have no more bytes than this when they are packed; gives their digest as the agent wrote it.
+/// Logs that have no more bytes than this when they are packed; gives their digest as the agent wrote it. The agent is told when they
+/// are not wanted any more.
 pub(super) async fn fetch_some(
     director: &Director,
     vm: &VmRecord,
     (kind, filters): (&str, &[String]),
     into: &Path,
     largest: u64,
+    cancellation: Cancellation,
 ) -> Result<String, FetchLogsError> {
-    let agent = director.agents.of(vm);
-    let answer = agent.call("fetch_logs", vec![json!(kind), json!(filters)]).await?;
+    let agent = director.agents.of(vm).until(cancellation);
+    let answer = match agent.call("fetch_logs", vec![json!(kind), json!(filters)]).await {
+        Err(CallError::Cancelled { .. }) => return Err(FetchLogsError::Cancelled),
+        answer => answer?,
+    };
     let packed: Packed = serde_json::from_value(answer).map_err(FetchLogsError::Answer)?;
     if !agent.get_blob(&packed.blobstore_id, into, largest).await? {
         return Err(FetchLogsError::Missing(packed.blobstore_id));
@@ -168,7 +170,8 @@ pub(super) async fn fetch_blob(
 ) -> Result<(String, String), FetchLogsError> {
     let temporary = director.folders.temporary().join(format!("logs-{}", uuid::Uuid::new_v4()));
     let kept: Result<_, FetchLogsError> = async {
-        let digest = unless_cancelled(log, patience, fetch(director, vm, ("job", &[]), &temporary)).await?;
+        let fetching = fetch_some(director, vm, ("job", &[]), &temporary, LARGEST, Cancellation::default());
+        let digest = unless_cancelled(log, patience, fetching).await?;
         Ok((blobs::keep_logs(director, log.task(), &temporary).await?, digest))
     }
     .await;
