@@ -51,7 +51,7 @@ pub(super) async fn keep(
     if manifest.is_compiled {
         let keys = compilation_keys(release, same, &listed)?;
         let packages = keep_without_sources(log, &listed).await?;
-        let compiled = keep_compiled(director, log, release, keys, how).await?;
+        let compiled = keep_compiled(director, log, release, (&listed, keys), how).await?;
         return Ok(TakenPackages { packages, compiled });
     }
     let packages = keep_sources(director, log, release, &listed, how).await?;
@@ -184,7 +184,7 @@ async fn keep_compiled(
     director: &Director,
     log: &TaskLog,
     release: &Release,
-    keys: Vec<(&Package, CompilationKey)>,
+    (listed, keys): (&[Listed<'_>], Vec<(&Package, CompilationKey)>),
     how: ReleaseUpload,
 ) -> Result<Vec<CompiledPackage>, TaskError> {
     let known = director.store.compiled_packages().await?;
@@ -206,6 +206,10 @@ async fn keep_compiled(
         if is_here && !how.fix {
             continue;
         }
+        let known = listed.iter().find(|it| it.package.name == package.name).and_then(|it| it.kept);
+        if !is_here && !how.replaces && is_left_out(log, known, &key)? {
+            continue;
+        }
         // The uploader says what was compiled from what, so only the same bytes count as the same.
         let lender = like_it.iter().find(|other| !how.fix && other.sha1 == package.sha1).copied();
         let bytes = bytes_of(director, package, archive, lender);
@@ -225,6 +229,24 @@ async fn keep_compiled(
         }
     }
     Ok(taken)
+}
+
+/// Whether a compiled package is left out that would stand for one that is here. Deployments which name the release run what is compiled
+/// of it, on stemcells that come later as well, and nobody can see what it was compiled from: only an admin may say so.
+fn is_left_out(log: &TaskLog, known: Option<&PackageRecord>, key: &CompilationKey) -> Result<bool, TaskError> {
+    let Some(known) = known else { return Ok(false) };
+    let label = format!("package '{}/{}' for {}/{}", key.package, key.version, key.os, key.stemcell);
+    if known.source.is_some() {
+        log.warning(&format!(
+            "the compiled {label} is not taken: its source is here, and is compiled where it is needed; an admin can upload it"
+        ));
+        return Ok(true);
+    }
+    let reason = format!(
+        "the compiled {label} would stand for what release '{}' has here, which others may run; only an admin may upload it",
+        key.release
+    );
+    Err(TaskError::refused(600000, reason))
 }
 
 /// The digest and the blob of a compiled package: of another release that has it, or of the archive that came.
@@ -453,6 +475,31 @@ mod tests {
         let other = |text: String| text.replace("name: shop", "name: other");
         site.upload(&compiled("toronto-os/1", &["app", "base"], other), false).await.unwrap();
         assert_eq!(digest("other").await, digest("shop").await);
+    }
+
+    /// Who may upload releases, and nothing else, would become root on the VMs of all who deploy the release on that stemcell.
+    #[tokio::test]
+    async fn who_may_only_upload_brings_nothing_compiled_for_releases_that_are_here() {
+        let uploader = ReleaseUpload { fix: false, rebase: false, replaces: false };
+        let keys = async |site: &Site| site.bench.director.store.compiled_packages().await.unwrap().len();
+        let site = Site::new().await;
+        site.upload(SHOP, false).await.unwrap();
+        // From the sources that are here, the director compiles by itself.
+        site.upload_as(&whole("toronto-os/1"), uploader).await.unwrap();
+        assert_eq!(keys(&site).await, 0);
+        let fixed = site.upload_as(&whole("toronto-os/1"), ReleaseUpload { fix: true, ..uploader }).await;
+        assert_eq!((fixed.is_ok(), keys(&site).await), (true, 0));
+        site.upload(&whole("toronto-os/1"), false).await.unwrap();
+        assert_eq!(keys(&site).await, 2, "an admin may");
+
+        // Where there are no sources, the newest of a line would be taken.
+        let site = Site::new().await;
+        site.upload_as(&whole("toronto-os/1"), uploader).await.unwrap();
+        assert_eq!(keys(&site).await, 2, "nobody has it yet");
+        site.upload_as(&whole("toronto-os/1"), uploader).await.unwrap();
+        let refused = site.upload_as(&whole("toronto-os/1.9"), uploader).await.unwrap_err();
+        assert!(refused.to_string().contains("only an admin may upload it"), "{refused}");
+        assert_eq!((refused.code(), keys(&site).await), (600000, 2));
     }
 
     #[tokio::test]

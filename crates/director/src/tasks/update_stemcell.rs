@@ -147,7 +147,8 @@ async fn unpack(tarball: PathBuf, into: PathBuf) -> Result<StemcellManifest, Tas
 }
 
 /// Deployments name a stemcell by its name or its operating system, and a version. A user who may upload, and no more, brings nothing that a
-/// cloud would take for what it has: VMs of everybody would run it.
+/// cloud would take for what it has: VMs of everybody would run it. Nor anything with the operating system of what another cloud has:
+/// packages that are compiled on the one run on the other.
 fn must_stand_for_no_other(
     known: &[StemcellRecord],
     new: &StemcellManifest,
@@ -155,10 +156,10 @@ fn must_stand_for_no_other(
     fix: bool,
 ) -> Result<(), TaskError> {
     let is_meant_too = |other: &&StemcellRecord| match other.name == new.name {
-        true => fix,
+        true => fix && other.cpi == *cpi,
         false => other.operating_system == new.os(),
     };
-    let mut here = known.iter().filter(|other| other.cpi == *cpi && other.version == new.version);
+    let mut here = known.iter().filter(|other| other.version == new.version);
     let Some(other) = here.find(is_meant_too) else { return Ok(()) };
     let reason = format!(
         "the stemcell '{}/{}' would stand for '{}/{}', which is here and which others may use; only an admin may upload it",
@@ -229,8 +230,14 @@ mod tests {
             assert!(said.contains("only an admin may upload it"), "{said}");
         }
         told("jammy-one", "1.1", false).unwrap();
-        // For what no cloud has yet.
-        told("evil", "1.2", true).unwrap();
+        let said = told("evil", "1.2", false).unwrap_err();
+        assert!(
+            said.contains("only an admin may upload it"),
+            "what is compiled on it would run in the other cloud: {said}"
+        );
+        // For what this cloud, or none, has yet.
+        told("jammy-one", "1.2", true).unwrap();
+        told("evil", "1.3", true).unwrap();
         told("jammy-one", "1.3", false).unwrap();
     }
 }
