@@ -58,7 +58,19 @@ impl<'a> Compilation<'a> {
     async fn work(&self, worker: &'a InstancePlan) -> Result<(), TaskError> {
         let mut execution: Option<Execution> = None;
         let mut errors = Vec::new();
-        while let Some(package) = self.queue.next(worker).await {
+        let mut before: Option<&'a PackageToCompile> = None;
+        while let Some(package) = self.queue.next(worker, before).await {
+            if let Some(execution) = &mut execution
+                && execution.vm().is_some()
+                && !may_share_vm(before, package)
+            {
+                errors.extend(self.give_up_vm(execution, "it compiled packages of another release").await);
+                if !errors.is_empty() {
+                    self.queue.ended(package, false);
+                    break;
+                }
+            }
+            before = Some(package);
             let part = self.stage.part(&package.label());
             let result = part.run(self.compile(worker, &mut execution, package, &part)).await;
             self.queue.ended(package, result.is_ok());
@@ -213,6 +225,12 @@ impl<'a> Compilation<'a> {
     }
 }
 
+/// Whether a package is compiled where another one was. A script of a release may change the VM that it runs on, and what
+/// is compiled of another release is for deployments of all teams.
+fn may_share_vm(before: Option<&PackageToCompile>, package: &PackageToCompile) -> bool {
+    before.is_none_or(|before| before.package.release == package.package.release)
+}
+
 /// The packages that are still to be compiled, and who waits for which.
 struct Queue<'a> {
     state: Mutex<State<'a>>,
@@ -242,11 +260,12 @@ impl<'a> Queue<'a> {
         Self { state: Mutex::new(state), changed: Notify::new() }
     }
 
-    /// The next package that a worker can compile, once what it needs is there. None when nothing is left for it.
-    async fn next(&self, worker: &InstancePlan) -> Option<&'a PackageToCompile> {
+    /// The next package that a worker can compile, once what it needs is there, and on the same VM if possible. None when nothing is
+    /// left for it.
+    async fn next(&self, worker: &InstancePlan, before: Option<&PackageToCompile>) -> Option<&'a PackageToCompile> {
         loop {
             let changed = self.changed.notified();
-            match self.look(worker) {
+            match self.look(worker, before) {
                 Next::Package(package) => return Some(package),
                 Next::Nothing => return None,
                 Next::Wait => changed.await,
@@ -254,14 +273,15 @@ impl<'a> Queue<'a> {
         }
     }
 
-    fn look(&self, worker: &InstancePlan) -> Next<'a> {
+    fn look(&self, worker: &InstancePlan, before: Option<&PackageToCompile>) -> Next<'a> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let stemcell = worker.spec.as_ref().map(|spec| (&spec.stemcell.name, &spec.stemcell.version));
         let fits = |package: &&PackageToCompile| Some((&package.stemcell, &package.version)) == stemcell;
         if state.failed || !state.ready.iter().chain(&state.waiting).any(&fits) {
             return Next::Nothing;
         }
-        match state.ready.iter().rposition(fits) {
+        let on_same_vm = state.ready.iter().rposition(|package| fits(package) && may_share_vm(before, package));
+        match on_same_vm.or_else(|| state.ready.iter().rposition(fits)) {
             Some(position) => {
                 let package = state.ready.remove(position);
                 state.running.insert(package.key());
@@ -334,10 +354,30 @@ mod tests {
     }
 
     fn next<'a>(queue: &Queue<'a>, worker: &InstancePlan) -> Option<&'a PackageToCompile> {
-        match queue.look(worker) {
+        match queue.look(worker, None) {
             Next::Package(package) => Some(package),
             _ => None,
         }
+    }
+
+    /// Otherwise one release would have a say in what is compiled of others.
+    #[test]
+    fn a_vm_compiles_for_one_release_only_and_goes_on_with_that_one() {
+        let of = |release: &str, name: &str| {
+            let mut package = package(name, &[]);
+            package.package.release = release.into();
+            package
+        };
+        let packages = [of("own", "a"), of("other", "b"), of("own", "c"), of("other", "d")];
+        let queue = Queue::new(&packages);
+        let (mut before, mut order, mut vms) = (None, Vec::new(), 1);
+        while let Next::Package(package) = queue.look(&worker("s"), before) {
+            vms += usize::from(!may_share_vm(before, package));
+            order.push(package.package.name.as_str());
+            before = Some(package);
+            queue.ended(package, true);
+        }
+        assert_eq!((order.as_slice(), vms), (&["d", "b", "c", "a"][..], 2));
     }
 
     #[test]
@@ -346,20 +386,20 @@ mod tests {
             [package("a", &[]), package("b", &[]), package("of-b", &["b"]), package("of-both", &["a", "of-b"])];
         let queue = Queue::new(&packages);
         let (one, other) = (worker("s"), worker("other"));
-        assert!(matches!(queue.look(&other), Next::Nothing), "no package is for that stemcell");
+        assert!(matches!(queue.look(&other, None), Next::Nothing), "no package is for that stemcell");
         let mut order = Vec::new();
         while let Some(package) = next(&queue, &one) {
             order.push(package.package.name.as_str());
             queue.ended(package, true);
         }
         assert_eq!(order, ["b", "of-b", "a", "of-both"]);
-        assert!(matches!(queue.look(&one), Next::Nothing));
+        assert!(matches!(queue.look(&one, None), Next::Nothing));
 
         let queue = Queue::new(&packages);
         let (first, second) = (next(&queue, &one).unwrap(), next(&queue, &one).unwrap());
         assert_eq!((first.package.name.as_str(), second.package.name.as_str()), ("b", "a"));
-        assert!(matches!(queue.look(&one), Next::Wait), "the rest needs what is being compiled");
+        assert!(matches!(queue.look(&one, None), Next::Wait), "the rest needs what is being compiled");
         queue.ended(first, false);
-        assert!(matches!(queue.look(&one), Next::Nothing), "nothing more is begun after a failure");
+        assert!(matches!(queue.look(&one, None), Next::Nothing), "nothing more is begun after a failure");
     }
 }
