@@ -8,7 +8,13 @@ use serde_json::{Value, json};
 
 use crate::agent::Agent;
 use crate::error::CallError;
-use crate::methods::{AgentState, failing};
+use crate::limits::LONGEST_NAME;
+use crate::methods::{AgentState, failing, some};
+
+/// How many alerts of one VM are heard: more than agents keep.
+const MOST_ALERTS: usize = 200;
+/// How many bytes of an alert's words are heard. They are kept with events, and told to people.
+const LONGEST_ALERT: usize = 2000;
 
 /// A heartbeat, in the original's form.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -42,24 +48,45 @@ pub struct Alert {
     pub created_at: u64,
 }
 
-/// How the jobs of a VM are, and what broke.
+/// How the jobs of a VM are, and what broke: no more than a few words for each, however much the VM says.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(from = "SaidHealth")]
 pub struct JobHealth {
     /// `running`, `stopped`, `starting`, `failing` or `unknown`.
-    #[serde(default)]
     pub job_state: String,
     /// What broke since the agent started, the latest last; nothing from agents that keep no alerts.
-    #[serde(default)]
     pub alerts: Vec<Alert>,
+    /// The processes that do not run, as far as they fit into a line or two.
+    pub failing: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct SaidHealth {
+    #[serde(default)]
+    job_state: String,
+    #[serde(default)]
+    alerts: Vec<Alert>,
     #[serde(default)]
     processes: Vec<Value>,
 }
 
-impl JobHealth {
-    /// The processes that do not run.
-    pub fn failing(&self) -> Vec<&str> {
-        failing(&self.processes).collect()
+impl From<SaidHealth> for JobHealth {
+    fn from(mut said: SaidHealth) -> Self {
+        // The latest are at the end.
+        let mut alerts = said.alerts.split_off(said.alerts.len().saturating_sub(MOST_ALERTS));
+        for alert in &mut alerts {
+            shorten(&mut alert.id, LONGEST_NAME);
+            shorten(&mut alert.title, LONGEST_ALERT);
+            shorten(&mut alert.summary, LONGEST_ALERT);
+        }
+        shorten(&mut said.job_state, LONGEST_NAME);
+        Self { job_state: said.job_state, alerts, failing: some(failing(&said.processes)) }
     }
+}
+
+fn shorten(text: &mut String, most: usize) {
+    text.truncate(text.floor_char_boundary(most));
+    text.shrink_to_fit();
 }
 
 impl From<AgentState> for Heartbeat {
@@ -92,5 +119,31 @@ impl Agent {
     /// How its jobs are, and what broke.
     pub async fn health(&self) -> Result<JobHealth, CallError> {
         self.typed("get_state", vec![json!("full"), json!("alerts")]).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A director asks all VMs, and keeps what they say until it has looked at them all.
+    #[test]
+    fn a_vm_with_a_megabyte_to_say_about_its_health_is_heard_in_a_few_words() {
+        let alert = |number: usize| {
+            let words = "ä".repeat(300);
+            json!({"id": format!("{number}-{words}"), "severity": 1, "title": words, "summary": words.repeat(10), "created_at": 7})
+        };
+        let alerts: Vec<Value> = (0..1000).map(alert).collect();
+        let process = json!({"name": "p".repeat(1000), "state": "failing"});
+        let state = "s".repeat(1000);
+        let said = json!({"job_state": state, "alerts": alerts, "processes": vec![process; 1000], "vitals": alerts});
+        let heard: JobHealth = serde_json::from_value(said).unwrap();
+        assert_eq!((heard.alerts.len(), heard.failing.len(), heard.job_state.len()), (MOST_ALERTS, 20, LONGEST_NAME));
+        assert!(heard.alerts.last().unwrap().id.starts_with("999-"), "the latest are heard");
+        for Alert { id, title, summary, .. } in &heard.alerts {
+            assert!(id.len() <= LONGEST_NAME && title.len() <= LONGEST_ALERT && summary.len() <= LONGEST_ALERT);
+            assert!(title.len() == 600 && summary.len() > LONGEST_ALERT - 2);
+        }
+        assert!(heard.failing.iter().all(|name| name.len() == LONGEST_NAME));
     }
 }

@@ -73,9 +73,7 @@ impl AgentState {
 
     /// The processes that do not run, as far as they fit into a line or two.
     pub fn failing_processes(&self) -> Vec<String> {
-        const MOST: usize = 20;
-        let short = |name: &str| name[..name.floor_char_boundary(LONGEST_NAME)].to_owned();
-        failing(&self.processes).take(MOST).map(short).collect()
+        some(failing(&self.processes))
     }
 
     /// How large the file system of the persistent disk is, in KiB; none from agents that do not tell, and without a disk of
@@ -83,6 +81,13 @@ impl AgentState {
     pub fn persistent_disk_kib(&self) -> Option<u64> {
         self.vitals.as_ref()?.pointer("/disk/persistent/kb")?.as_str()?.parse().ok()
     }
+}
+
+/// As many names as fit into a line or two.
+pub(crate) fn some<'n>(names: impl Iterator<Item = &'n str>) -> Vec<String> {
+    const MOST: usize = 20;
+    let short = |name: &str| name[..name.floor_char_boundary(LONGEST_NAME)].to_owned();
+    names.take(MOST).map(short).collect()
 }
 
 /// The names of processes that do not run.

@@ -19,7 +19,7 @@ use crate::Director;
 use crate::store::{StoreError, TaskRecord, TaskState};
 use crate::tasks::Job;
 
-/// How many notices wait at most; of more, the oldest are dropped, and the next one says how many.
+/// How many notices wait at most; of more, the oldest of the deployment that has most are dropped, and the next one says how many.
 const MOST_WAITING: i64 = 1000;
 /// How long a delivery may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -110,7 +110,8 @@ impl Director {
         body["deployment"] = json!(notice.deployment);
         body["instance"] = json!(notice.instance);
         body["task"] = json!(notice.task);
-        if let Err(error) = self.store.add_notice(&body.to_string(), MOST_WAITING).await {
+        let deployment = notice.deployment.unwrap_or_default();
+        if let Err(error) = self.store.add_notice(deployment, &body.to_string(), MOST_WAITING).await {
             tracing::error!(
                 error = explain(&error),
                 event = notice.kind.word(),
@@ -445,13 +446,31 @@ mod tests {
         let bench = TestDirector::new().await;
         let store = &bench.director.store;
         for number in 0..5 {
-            store.add_notice(&json!({"id": number}).to_string(), 3).await.unwrap();
+            store.add_notice("", &json!({"id": number}).to_string(), 3).await.unwrap();
         }
         let (notice, dropped) = store.next_notice().await.unwrap().unwrap();
         assert_eq!((notice.body.as_str(), dropped), ("{\"id\":2}", 2));
         store.delivered(notice.id, dropped).await.unwrap();
         let (notice, dropped) = store.next_notice().await.unwrap().unwrap();
         assert_eq!((notice.body.as_str(), dropped), ("{\"id\":3}", 0), "what was dropped is told once");
+    }
+
+    /// A VM that raises alerts without end had the notices of all others dropped.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_deployment_with_very_many_notices_sends_away_none_of_others() {
+        let bench = TestDirector::new().await;
+        let store = &bench.director.store;
+        store.add_notice("quiet", "\"first\"", 3).await.unwrap();
+        for number in 0..20 {
+            store.add_notice("loud", &number.to_string(), 3).await.unwrap();
+        }
+        store.add_notice("", "\"of none\"", 3).await.unwrap();
+        let mut left = Vec::new();
+        while let Some((notice, dropped)) = store.next_notice().await.unwrap() {
+            store.delivered(notice.id, dropped).await.unwrap();
+            left.push(notice.body);
+        }
+        assert_eq!(left, ["\"first\"", "19", "\"of none\""]);
     }
 
     #[tokio::test(flavor = "multi_thread")]

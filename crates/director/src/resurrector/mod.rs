@@ -24,7 +24,7 @@ use crate::known_health::Found;
 use crate::store::{Event, NewTask, StoreError, StoredJob, Watched};
 use crate::tasks::{Job, Suspects, errands_of};
 use crate::webhook::{Notice, NoticeKind};
-use ailments::Ailments;
+use ailments::{Ailments, NewHealth};
 use pulse::{Pulses, SeenInstance, Verdict};
 use rules::Rules;
 use windlass_contract::explain;
@@ -90,7 +90,7 @@ async fn round(
     let acts = director.settings.resurrector.enabled && !director.store.resurrection_is_paused().await?;
     let rules = Rules::of(&director.store.current_configs("resurrection").await?);
     let mut health = BTreeMap::new();
-    let Answers { seen, mut health_of_jobs, found } = ask(director, watched(director).await?).await;
+    let Answers { seen, mut health_of_jobs, found } = ask(director, watched(director).await?, ailments).await;
     // A task may have locked a deployment while its agents were asked.
     let locks: Vec<_> = locks.into_iter().chain(director.store.locks().await?).collect();
     let is_locked =
@@ -111,8 +111,8 @@ async fn round(
             ailments.excuse(&deployment);
             continue;
         }
-        for (instance, health) in health_of_jobs.remove(&deployment).unwrap_or_default() {
-            ailments.look(director, &deployment, &instance, &health).await?;
+        for (instance, new) in health_of_jobs.remove(&deployment).unwrap_or_default() {
+            ailments.look(director, &deployment, &instance, new).await?;
         }
         let verdict = pulses.judge(&seen, Instant::now(), &director.settings.resurrector);
         ailments.tell_silence(director, &deployment, &seen, &verdict).await;
@@ -148,8 +148,8 @@ struct Asked {
     is_stopped: bool,
 }
 
-/// How the jobs of each deployment's instances are.
-type HealthOfJobs = BTreeMap<DeploymentName, Vec<(InstanceName, JobHealth)>>;
+/// What is new about the jobs of each deployment's instances.
+type HealthOfJobs = BTreeMap<DeploymentName, Vec<(InstanceName, NewHealth)>>;
 
 /// What a round found.
 struct Answers {
@@ -200,7 +200,7 @@ async fn watched(director: &Director) -> Result<BTreeMap<DeploymentName, Vec<Ask
 }
 
 /// Asks the agents of all deployments together: many silent ones of one do not hold up the others.
-async fn ask(director: &Director, deployments: BTreeMap<DeploymentName, Vec<Asked>>) -> Answers {
+async fn ask(director: &Director, deployments: BTreeMap<DeploymentName, Vec<Asked>>, ailments: &Ailments) -> Answers {
     let deadlines = Deadlines { message: PATIENCE, silence: PATIENCE, task: PATIENCE };
     let mut seen: BTreeMap<DeploymentName, Vec<SeenInstance>> =
         deployments.keys().map(|name| (name.clone(), Vec::new())).collect();
@@ -228,7 +228,10 @@ async fn ask(director: &Director, deployments: BTreeMap<DeploymentName, Vec<Aske
         let Asked { deployment, group, id, vm, .. } = instance;
         found.extend(vm.map(|vm| (deployment.clone(), vm.agent_id.to_string(), how)));
         if let Some(health) = health {
-            health_of_jobs.entry(deployment.clone()).or_default().push((InstanceName::of(&group, &id), health));
+            let instance = InstanceName::of(&group, &id);
+            // What was told before is not kept until all have answered: there may be thousands.
+            let new = ailments.what_is_new(&deployment, &instance, health);
+            health_of_jobs.entry(deployment.clone()).or_default().push((instance, new));
         }
         seen.entry(deployment).or_default().push(SeenInstance { id, group, answered });
     }

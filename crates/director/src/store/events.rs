@@ -20,6 +20,8 @@ const DIRECTOR: &str = "_director";
 const MOST: i64 = 200;
 /// How many letters of an event's error a list has; all of them has the event alone.
 const LONGEST_ERROR: usize = 2000;
+/// How many letters of context an event may have to be listed with it; a longer one has the event alone.
+const LONGEST_CONTEXT: usize = 16_000;
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq)]
@@ -190,10 +192,15 @@ impl Store {
         Ok(transaction.commit().await?)
     }
 
-    /// Forgets all but the newest.
+    /// Forgets all but the newest. Alerts are counted apart: VMs raise as many as they like, and would have forgotten who did what.
     pub(crate) async fn forget_events(&self, keep: i64) -> Result<(), StoreError> {
-        let statement = sqlx::query("DELETE FROM events WHERE id <= (SELECT MAX(id) FROM events) - $1").bind(keep);
-        self.database.execute(statement).await?;
+        for kind in ["object_type = 'alert'", "object_type <> 'alert'"] {
+            let statement = format!(
+                "DELETE FROM events WHERE {kind} AND id < (SELECT MIN(id) FROM
+                   (SELECT id FROM events WHERE {kind} ORDER BY id DESC LIMIT $1) AS kept)"
+            );
+            self.database.execute(sqlx::query(AssertSqlSafe(statement)).bind(keep)).await?;
+        }
         Ok(())
     }
 
@@ -225,7 +232,8 @@ impl Store {
         let word = |word: &Option<String>| word.clone().unwrap_or_default();
         let statement = format!(
             "SELECT id, parent, happened_at, username, action, object_type, object_name, task, deployment, instance,
-               SUBSTR(error, 1, {LONGEST_ERROR}) AS error, context FROM events WHERE id < $1 AND happened_at < $2 AND happened_at > $3 AND ($4 = -1 OR task = $4)
+               SUBSTR(error, 1, {LONGEST_ERROR}) AS error,
+               CASE WHEN LENGTH(context) > {LONGEST_CONTEXT} THEN '{{}}' ELSE context END AS context FROM events WHERE id < $1 AND happened_at < $2 AND happened_at > $3 AND ($4 = -1 OR task = $4)
                AND ($5 = '' OR deployment = $5) AND ($6 = '' OR instance = $6) AND ($7 = '' OR username = $7)
                AND ($8 = '' OR action = $8) AND ($9 = '' OR object_type = $9) AND ($10 = '' OR object_name = $10)
                AND ($11 = '' OR username = $11)
@@ -553,6 +561,34 @@ mod tests {
     }
 
     /// An event that a killed director began must not look as if it still went on.
+    /// A VM that raised alerts for a day had all else forgotten; one with long ones had a list take gigabytes.
+    #[tokio::test]
+    async fn alerts_of_vms_send_no_other_events_away_and_lists_leave_long_contexts_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store(folder.path()).await;
+        let who = store.add_event(&Event::new("admin", "delete", "vm", Some("v"))).await.unwrap();
+        let mut alert = Event::new("resurrector", "create", "alert", Some("a"));
+        for words in [10, 10, 10, LONGEST_CONTEXT + 1] {
+            alert.context.insert("message".into(), json!("x".repeat(words)));
+            store.add_event(&alert).await.unwrap();
+        }
+        store.forget_events(2).await.unwrap();
+        let left = store.events(&EventFilter::default()).await.unwrap();
+        let left: Vec<_> = left.iter().map(|it| (it.event.object_type.as_str(), it.event.context.len())).collect();
+        assert_eq!(left, [("alert", 0), ("alert", 1), ("vm", 0)]);
+        assert_eq!(
+            store.event(who + 4).await.unwrap().unwrap().event.context.len(),
+            1,
+            "all of it has the event alone"
+        );
+        for _ in 0..2 {
+            store.add_event(&Event::new("admin", "create", "vm", Some("w"))).await.unwrap();
+        }
+        store.forget_events(2).await.unwrap();
+        assert_eq!(store.event(who).await.unwrap(), None);
+        assert_eq!(store.events(&EventFilter::default()).await.unwrap().len(), 4);
+    }
+
     #[tokio::test]
     async fn what_a_task_left_without_an_end_ends_with_the_task() {
         let folder = tempfile::tempdir().unwrap();

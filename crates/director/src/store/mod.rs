@@ -83,6 +83,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { number: 70, name: "records of DNS", sql: include_str!("0070_dns_records.sql") },
     Migration { number: 75, name: "tasks of logs", sql: include_str!("0075_tasks_of_logs.sql") },
     Migration { number: 80, name: "former deployments", sql: include_str!("0080_former_deployments.sql") },
+    Migration { number: 81, name: "deployments of notices", sql: include_str!("0081_deployments_of_notices.sql") },
 ];
 
 /// The director's records.

@@ -35,16 +35,19 @@ async fn count_dropped(transaction: &mut Transaction, dropped: u64) -> Result<()
 }
 
 impl Store {
-    /// Keeps a notice; of more than `most` the oldest go, and are counted.
-    pub(crate) async fn add_notice(&self, body: &str, most: i64) -> Result<(), StoreError> {
+    /// Keeps a notice about a deployment, or about none. Of more than `most`, the oldest of the deployment that has most goes, and is
+    /// counted: one with very many does not send those of others away.
+    pub(crate) async fn add_notice(&self, deployment: &str, body: &str, most: i64) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
-        sqlx::query("INSERT INTO notices (body, created_at) VALUES ($1, $2)")
+        sqlx::query("INSERT INTO notices (body, created_at, deployment) VALUES ($1, $2, $3)")
             .bind(body)
             .bind(clock::now())
+            .bind(deployment)
             .execute(transaction.connection())
             .await?;
         let dropped = sqlx::query(
-            "DELETE FROM notices WHERE id NOT IN (SELECT id FROM (SELECT id FROM notices ORDER BY id DESC LIMIT $1) AS kept)",
+            "DELETE FROM notices WHERE (SELECT COUNT(*) FROM notices) > $1 AND id = (SELECT MIN(id) FROM notices WHERE deployment =
+               (SELECT deployment FROM notices GROUP BY deployment ORDER BY COUNT(*) DESC, MIN(id) LIMIT 1))",
         )
         .bind(most)
         .execute(transaction.connection())
