@@ -199,8 +199,8 @@ struct Filling {
     left: usize,
 }
 
-/// What a copy takes, roughly.
-fn size(value: &Value) -> usize {
+/// How many bytes a value takes, roughly.
+pub fn size(value: &Value) -> usize {
     32 + match value {
         Value::String(text) => text.len(),
         Value::Array(elements) => elements.iter().map(size).sum(),

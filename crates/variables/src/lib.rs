@@ -20,7 +20,7 @@ pub mod server;
 
 pub use cipher::{Cipher, Unsealed};
 pub use external::{Authorization, External, ExternalError, ExternalSettings};
-pub use fill::{FillError, Scope, Values, with_absolute_names};
+pub use fill::{FillError, Scope, Values, size, with_absolute_names};
 pub use generate::{Generation, Mode};
 pub use key::{Key, KeyError, KeySource};
 pub use server::{ConfigServer, ServerError, Version};

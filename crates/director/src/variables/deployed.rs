@@ -12,7 +12,7 @@ use windlass_planning::plan::Current;
 use windlass_planning::software::VariableSet;
 use windlass_variables::{Generation, Mode, Scope, Values, Version};
 
-use super::{KnownValues, Variables, VariablesError, as_given};
+use super::{KnownValues, Room, Variables, VariablesError, as_given};
 use crate::Director;
 use crate::store::Event;
 use crate::tasks::TaskLog;
@@ -64,8 +64,9 @@ pub(crate) async fn gather(
     let records = wanted.current.instances.iter().map(|instance| &instance.record);
     let specs = records.flat_map(|record| record.spec.iter().chain(&record.applied));
     let present = specs.filter_map(|spec| spec.variables);
+    let mut room = Room::default();
     for set in present.collect::<BTreeSet<_>>() {
-        known.sets.insert(Some(set), variables.load(&scope, set).await?);
+        known.sets.insert(Some(set), variables.load(&scope, set, &mut room).await?);
     }
     let names = Names::of(&scope, &wanted);
     let had_variables = director.store.last_variable_set(wanted.deployment).await?.is_some();
@@ -74,7 +75,7 @@ pub(crate) async fn gather(
     }
     let set = match purpose {
         Use::Look => {
-            let (values, missing) = current_values(variables, &scope, &names.all).await?;
+            let (values, missing) = current_values(variables, &scope, &names.all, &mut room).await?;
             let defined: BTreeSet<_> = wanted.definitions.iter().map(|it| scope.absolute(&it.name.value)).collect();
             known.made_at_deploy = missing.intersection(&defined).cloned().collect();
             known.sets.insert(None, Arc::new(values));
@@ -91,8 +92,8 @@ pub(crate) async fn gather(
             Some(set)
         }
     };
-    if let Some(set) = set {
-        known.sets.insert(Some(set), variables.load(&scope, set).await?);
+    if let Some(set) = set.filter(|set| !known.sets.contains_key(&Some(*set))) {
+        known.sets.insert(Some(set), variables.load(&scope, set, &mut room).await?);
     }
     Ok((known, set))
 }
@@ -134,11 +135,15 @@ pub(super) async fn current_values(
     variables: &Variables,
     scope: &Scope,
     names: &BTreeSet<String>,
+    room: &mut Room,
 ) -> Result<(Values, BTreeSet<String>), VariablesError> {
     let (mut values, mut missing) = (Values::new(scope.clone()), BTreeSet::new());
     for name in names {
         match variables.server.current(name).await? {
-            Some(version) => values.insert(version.name, version.value),
+            Some(version) => {
+                room.take(&version.value)?;
+                values.insert(version.name, version.value);
+            }
             None => {
                 missing.insert(name.clone());
             }
@@ -240,7 +245,7 @@ impl Deploy<'_> {
     /// Options may need values of variables that are defined before.
     async fn options(&self, definition: &VariableDefinition) -> Result<Value, VariablesError> {
         let names = self.scope.names_in([&definition.options]);
-        let (values, _) = current_values(&self.director.variables, self.scope, &names).await?;
+        let (values, _) = current_values(&self.director.variables, self.scope, &names, &mut Room::default()).await?;
         values.fill(&definition.options).map_err(|errors| VariablesError::Options {
             variable: definition.name.value.clone(),
             why: errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),

@@ -14,7 +14,7 @@ pub(crate) mod embedded;
 pub(crate) mod vault;
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -26,6 +26,26 @@ use windlass_variables::{Cipher, ConfigServer, External, FillError, Scope, Serve
 
 use crate::store::{Store, StoreError};
 use embedded::Embedded;
+
+/// How many bytes all values may have that are in memory for a plan, or for a task: a manifest may name ten thousand variables.
+const MOST_BYTES: usize = 16 << 20;
+
+/// How many bytes there is room for.
+#[derive(Debug)]
+pub(crate) struct Room(usize);
+
+impl Default for Room {
+    fn default() -> Self {
+        Self(MOST_BYTES)
+    }
+}
+
+impl Room {
+    fn take(&mut self, value: &Value) -> Result<(), VariablesError> {
+        self.0 = self.0.checked_sub(windlass_variables::size(value)).ok_or(VariablesError::TooMuch)?;
+        Ok(())
+    }
+}
 
 /// The values of variables: the config server that holds them, and what the director knows of them.
 #[derive(Debug, Clone)]
@@ -49,6 +69,9 @@ pub(crate) enum VariablesError {
     /// somebody asked for the end of the task
     #[error("the task was cancelled")]
     Cancelled,
+    /// they would take the memory of all
+    #[error("values of variables have more than {} MiB together; use fewer, or shorter ones", MOST_BYTES >> 20)]
+    TooMuch,
     /// options of a variable need values that are not there
     #[error("the options of the variable '{variable}' cannot be filled in: {why}")]
     Options { variable: String, why: String },
@@ -65,10 +88,26 @@ impl Variables {
     }
 
     /// The values of a set. Versions that are gone are left out; code that needs one fails with its name.
-    pub(crate) async fn load(&self, scope: &Scope, set: VariableSet) -> Result<Arc<Values>, VariablesError> {
+    pub(crate) async fn load(
+        &self,
+        scope: &Scope,
+        set: VariableSet,
+        room: &mut Room,
+    ) -> Result<Arc<Values>, VariablesError> {
+        let versions = self.store.versions_of(set).await?;
+        self.load_versions(scope, versions, room).await
+    }
+
+    async fn load_versions(
+        &self,
+        scope: &Scope,
+        versions: BTreeMap<String, String>,
+        room: &mut Room,
+    ) -> Result<Arc<Values>, VariablesError> {
         let mut values = Values::new(scope.clone());
-        for (name, version) in self.store.versions_of(set).await? {
+        for (name, version) in versions {
             if let Some(version) = self.server.version(&name, &version).await? {
+                room.take(&version.value)?;
                 values.insert(name, version.value);
             }
         }
@@ -78,7 +117,7 @@ impl Variables {
 
 /// The values of sets that a task needs, which are gone with it.
 #[derive(Debug, Default)]
-pub(crate) struct LoadedSets(tokio::sync::Mutex<HashMap<VariableSet, Arc<Values>>>);
+pub(crate) struct LoadedSets(tokio::sync::Mutex<(HashMap<VariableSet, Arc<Values>>, Room)>);
 
 impl LoadedSets {
     pub(crate) async fn get(
@@ -87,11 +126,12 @@ impl LoadedSets {
         scope: &Scope,
         set: VariableSet,
     ) -> Result<Arc<Values>, VariablesError> {
-        let mut loaded = self.0.lock().await;
+        let mut known = self.0.lock().await;
+        let (loaded, room) = &mut *known;
         if let Some(known) = loaded.get(&set) {
             return Ok(known.clone());
         }
-        let values = variables.load(scope, set).await?;
+        let values = variables.load(scope, set, room).await?;
         loaded.insert(set, values.clone());
         Ok(values)
     }
@@ -218,7 +258,13 @@ impl LateValues for ValuesOfInstances {
             None => store.last_variable_set(&deployment).await?,
         };
         let values = match set {
-            Some(set) => self.variables.load(&scope, set).await.map_err(|error| explain(&error))?,
+            // Many calls may be under way at once, and each needs few of them.
+            Some(set) => {
+                let (mut versions, names) = (store.versions_of(set).await?, scope.names_in([value]));
+                versions.retain(|name, _| names.contains(name));
+                let loading = self.variables.load_versions(&scope, versions, &mut Room::default()).await;
+                loading.map_err(|error| explain(&error))?
+            }
             None => Arc::new(Values::new(scope)),
         };
         values.fill(value).map_err(|errors| joined(&errors).into())
@@ -235,7 +281,8 @@ impl Variables {
         let scope = Scope::default();
         let value = Value::Object(properties.clone());
         let names = scope.names_in([&value]);
-        let (values, _) = deployed::current_values(self, &scope, &names).await.map_err(|error| explain(&error))?;
+        let values = deployed::current_values(self, &scope, &names, &mut Room::default()).await;
+        let (values, _) = values.map_err(|error| explain(&error))?;
         match values.fill(&value) {
             Ok(Value::Object(filled)) => Ok(filled),
             Ok(_) => Err("properties are an object".to_owned()),
@@ -246,11 +293,33 @@ impl Variables {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use serde_json::json;
 
     use super::*;
+    use crate::testing::TestDirector;
+
+    /// A team's four thousand passwords of 64 KiB took 312 MiB, at each plan.
+    #[tokio::test]
+    async fn values_of_very_many_variables_are_refused_before_they_take_all_memory() {
+        let test = TestDirector::new().await;
+        let variables = &test.director.variables;
+        let (scope, value) = (Scope::of("d", "shop"), json!("x".repeat(200 << 10)));
+        let mut versions = BTreeMap::new();
+        for number in 0..100 {
+            let name = format!("/d/shop/{number}");
+            let version = variables.embedded.as_ref().unwrap().set(&name, value.clone()).await.unwrap();
+            versions.insert(name, version.id);
+        }
+        let names = versions.keys().cloned().collect();
+        let all = deployed::current_values(variables, &scope, &names, &mut Room::default()).await;
+        let told = all.unwrap_err().to_string();
+        assert!(told.contains("more than 16 MiB together; use fewer"), "{told}");
+        // The sets of a plan have it together.
+        let mut room = Room::default();
+        let half = || versions.clone().into_iter().take(50).collect();
+        variables.load_versions(&scope, half(), &mut room).await.unwrap();
+        assert!(variables.load_versions(&scope, half(), &mut room).await.is_err());
+    }
 
     /// A reader who uploads releases, or finds one that fits, would read every password: each plan tells whether a template fails.
     #[test]
