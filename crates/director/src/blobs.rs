@@ -4,7 +4,7 @@
 //! A blob is referenced when a record names it. A kill may leave one without a record; those are counted by `clean-up --dry-run`
 //! and removed by the next upload or deletion of a release, or by `clean-up --all`.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use windlass_blobs::{BlobError, Blobstore, Drawer};
 use windlass_operations::clock;
@@ -21,6 +21,9 @@ pub(crate) const MADE: Drawer = Drawer("blobs");
 
 /// How long logs are kept for operators to fetch.
 const LOGS_KEPT: i64 = 10 * 24 * 60 * 60;
+
+/// How many bytes of logs one user may have here; of more, the oldest go. A team chooses what its VMs log, and how often it is fetched.
+const LOGS_OF_A_USER: u64 = 4 << 30;
 
 /// why blobs cannot be looked after
 #[derive(Debug, thiserror::Error)]
@@ -78,8 +81,31 @@ async fn remove(director: &Director, drawer: Drawer, ids: Vec<String>) -> Result
 
 /// Keeps packed logs under a new id, which is on record first. Those that are old go.
 pub(crate) async fn keep_logs(director: &Director, task: i64, file: &std::path::Path) -> Result<String, CollectError> {
+    keep_some_logs(director, task, file, LOGS_OF_A_USER).await
+}
+
+async fn keep_some_logs(
+    director: &Director,
+    task: i64,
+    file: &std::path::Path,
+    most: u64,
+) -> Result<String, CollectError> {
     let now = clock::now();
-    for id in director.store.logs_before(now - LOGS_KEPT).await? {
+    let mut going = director.store.logs_before(now - LOGS_KEPT).await?;
+    let of_user = director.store.logs_of_user_of(task).await?;
+    if !of_user.is_empty() {
+        let listed = director.blobs.list(MADE).await?;
+        let sizes: HashMap<String, u64> = listed.into_iter().map(|blob| (blob.id, blob.size)).collect();
+        // One that is not there says so when it is kept.
+        let mut size = file.metadata().map_or(0, |file| file.len());
+        for id in of_user {
+            size += sizes.get(&id).copied().unwrap_or_default();
+            if size > most && !going.contains(&id) {
+                going.push(id);
+            }
+        }
+    }
+    for id in going {
         director.blobs.remove(MADE, &id).await?;
         director.store.forget_logs(&id).await?;
     }
@@ -88,4 +114,38 @@ pub(crate) async fn keep_logs(director: &Director, task: i64, file: &std::path::
     windlass_durable::kill_point("before logs are kept");
     director.blobs.keep(MADE, &id, file).await?;
     Ok(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::NewTask;
+    use crate::tasks::Job;
+    use crate::testing::TestDirector;
+
+    /// A team could fill the director's disk with the logs of its VMs for ten days.
+    #[tokio::test]
+    async fn a_users_oldest_logs_make_room_for_the_newest_and_those_of_others_stay() {
+        let test = TestDirector::new().await;
+        let director = &test.director;
+        let task = async |user: &str| {
+            let task = NewTask { job: Job::DeleteOrphanedVms, user: user.to_owned(), context_id: String::new() };
+            director.store.add_task(&task).await.unwrap()
+        };
+        let (eve, ann) = (task("eve").await, task("ann").await);
+        let folder = tempfile::tempdir().unwrap();
+        let keep = async |task: i64| {
+            let file = folder.path().join("logs");
+            std::fs::write(&file, [0; 100]).unwrap();
+            keep_some_logs(director, task, &file, 250).await.unwrap()
+        };
+        let of_ann = keep(ann).await;
+        let mut of_eve = Vec::new();
+        for _ in 0..4 {
+            of_eve.push(keep(eve).await);
+        }
+        let left: HashSet<String> = director.blobs.list(MADE).await.unwrap().into_iter().map(|blob| blob.id).collect();
+        assert!(left.contains(&of_ann) && left.contains(&of_eve[3]) && left.len() == 3, "{left:?}");
+        assert_eq!(director.store.made_blobs().await.unwrap(), left);
+    }
 }

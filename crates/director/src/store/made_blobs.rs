@@ -32,6 +32,16 @@ impl Store {
         Ok(task.fetch_optional(self.database.pool()).await?.flatten())
     }
 
+    /// Logs that were fetched for the user of a task, the newest first.
+    pub(crate) async fn logs_of_user_of(&self, task: i64) -> Result<Vec<String>, StoreError> {
+        let found = sqlx::query_scalar(
+            "SELECT fetched_logs.blob FROM fetched_logs JOIN tasks ON tasks.id = fetched_logs.task
+             WHERE tasks.username = (SELECT username FROM tasks WHERE id = $1) ORDER BY fetched_logs.created_at DESC, fetched_logs.blob",
+        )
+        .bind(task);
+        Ok(found.fetch_all(self.database.pool()).await?)
+    }
+
     /// Logs that were fetched before a time.
     pub(crate) async fn logs_before(&self, time: i64) -> Result<Vec<String>, StoreError> {
         let found = sqlx::query_scalar("SELECT blob FROM fetched_logs WHERE created_at < $1").bind(time);

@@ -9,6 +9,7 @@ use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::json;
 use windlass_agent_client::{CallError, Cancellation};
+use windlass_archive::Limits;
 use windlass_durable::file;
 use windlass_operations::clock;
 use windlass_planning::names::DeploymentName;
@@ -28,6 +29,8 @@ const AT_ONCE: usize = 32;
 const LARGEST: u64 = 1 << 30;
 /// How long an agent may take to end what nobody waits for any more. It does one thing after the other, and would come to nothing else.
 const ENDING: Duration = Duration::from_secs(5);
+/// How often it is looked whether the disk is full.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// why logs were not fetched
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +46,9 @@ pub(crate) enum FetchLogsError {
     /// the logs changed on their way
     #[error("the logs are damaged")]
     Damaged(#[from] DigestError),
+    /// the disk has no room for them
+    #[error("there is no space left for the logs in {}; free some on this machine", .0.display())]
+    NoSpace(PathBuf),
     /// nobody waits for them any more
     #[error("the task was cancelled before the logs were here")]
     Cancelled,
@@ -151,13 +157,29 @@ pub(super) async fn fetch_some(
         answer => answer?,
     };
     let packed: Packed = serde_json::from_value(answer).map_err(FetchLogsError::Answer)?;
-    if !agent.get_blob(&packed.blobstore_id, into, largest).await? {
+    let fetched = tokio::select! {
+        fetched = agent.get_blob(&packed.blobstore_id, into, largest) => fetched?,
+        full = no_space(into) => return Err(full),
+    };
+    if !fetched {
         return Err(FetchLogsError::Missing(packed.blobstore_id));
     }
     let (into, expected) = (into.to_owned(), packed.sha1.clone());
     let verified = tokio::task::spawn_blocking(move || digest::verify(&into, &expected)).await;
     verified.map_err(io::Error::other)??;
     Ok(packed.sha1)
+}
+
+/// Waits until the disk has no more than its reserve left. Many VMs may send as much as each may, and a full disk stops everybody.
+async fn no_space(into: &Path) -> FetchLogsError {
+    let folder = into.parent().unwrap_or(Path::new("."));
+    loop {
+        match Limits::of_space(folder) {
+            Ok(Limits { bytes: 0, .. }) => return FetchLogsError::NoSpace(folder.to_owned()),
+            Ok(_) => tokio::time::sleep(LOOK_AGAIN).await,
+            Err(error) => return error.into(),
+        }
+    }
 }
 
 /// The logs of the jobs on one VM, kept as a blob: its id, and its digest as the agent wrote it. A task that is cancelled waits for
@@ -188,6 +210,10 @@ async fn pack(folder: PathBuf, into: PathBuf) -> io::Result<()> {
         let names = std::fs::read_dir(&folder)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>();
         let mut names = names?;
         names.sort();
+        let sizes = names.iter().map(|name| Ok(folder.join(name).metadata()?.len()));
+        if sizes.sum::<io::Result<u64>>()? > Limits::of_space(&folder)?.bytes {
+            return Err(io::Error::new(io::ErrorKind::StorageFull, "there is no space left to pack them together"));
+        }
         let compressed = flate2::write::GzEncoder::new(File::create_new(&into)?, flate2::Compression::fast());
         let mut archive = tar::Builder::new(compressed);
         for name in names {
@@ -196,4 +222,22 @@ async fn pack(folder: PathBuf, into: PathBuf) -> io::Result<()> {
         archive.into_inner()?.finish()?.sync_all()
     });
     packed.await.map_err(io::Error::other)?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Four VMs with a gigabyte each filled the disk, and nobody could change anything.
+    #[tokio::test]
+    async fn logs_that_vms_send_leave_the_disk_its_reserve() {
+        // A file system without room.
+        let full = no_space(Path::new("/proc/logs")).await.to_string();
+        assert!(full.contains("no space left for the logs in /proc; free some"), "{full}");
+        let folder = tempfile::tempdir().unwrap();
+        let waits = tokio::time::timeout(3 * LOOK_AGAIN, no_space(&folder.path().join("logs"))).await;
+        assert!(waits.is_err(), "there is space");
+        std::fs::write(folder.path().join("a"), "x").unwrap();
+        pack(folder.path().to_owned(), folder.path().join("together")).await.unwrap();
+    }
 }

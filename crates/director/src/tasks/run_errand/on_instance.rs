@@ -1,5 +1,9 @@
 //! An errand on one instance: it runs to its end or until the task is cancelled, then its logs are fetched, and both are told.
 
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -10,6 +14,7 @@ use windlass_operations::steps::{Progress, StepError, StepId};
 use windlass_planning::plan::InstancePlan;
 
 use super::ErrandRun;
+use crate::limits::beside_requests;
 use crate::store::Event;
 use crate::tasks::prepare::reload_one;
 use crate::tasks::{OutputKind, TaskError, TaskLog, fetch_logs};
@@ -23,6 +28,55 @@ struct Ran {
     exit_code: i64,
     stdout: String,
     stderr: String,
+}
+
+/// Something that is needed later, and may be long. Each VM of many says a megabyte, and may make the director wait for its logs
+/// after that: until then it is on the disk.
+#[derive(Debug)]
+enum PutBy {
+    Here(String),
+    /// Without a name, so that it goes with the process.
+    There(File),
+}
+
+/// What is not worth a file.
+const SHORT: usize = 16 << 10;
+
+impl PutBy {
+    fn new(folder: &Path, text: String) -> Result<Self, TaskError> {
+        if text.len() <= SHORT {
+            return Ok(Self::Here(text));
+        }
+        let written = beside_requests(|| {
+            let mut file = tempfile::tempfile_in(folder)?;
+            file.write_all(text.as_bytes())?;
+            Ok(file)
+        });
+        let file = written.map_err(|error: io::Error| {
+            TaskError::Input(format!("the output of the errand cannot be kept: {error}"))
+        })?;
+        Ok(Self::There(file))
+    }
+
+    /// Does something with it, one after the other.
+    fn with_text(self, work: impl FnOnce(&str)) -> Result<(), TaskError> {
+        static IN_TURN: Mutex<()> = Mutex::new(());
+        match self {
+            Self::Here(text) => work(&text),
+            Self::There(mut file) => beside_requests(|| {
+                let _turn = IN_TURN.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut text = String::new();
+                file.rewind()?;
+                file.read_to_string(&mut text)?;
+                work(&text);
+                Ok(())
+            })
+            .map_err(|error: io::Error| {
+                TaskError::Input(format!("the output of the errand cannot be read again: {error}"))
+            })?,
+        }
+        Ok(())
+    }
 }
 
 impl ErrandRun<'_> {
@@ -55,26 +109,36 @@ impl ErrandRun<'_> {
         self.refuse_old_agent(&agent, instance).await?;
         let stage = self.log.stage("Running errand", &[], 1);
         let ran = stage.part(&instance.label()).run(self.ask(&agent)).await?;
+        let exit_code = ran.exit_code;
+        let told = self.put_by(instance, ran)?;
         let stage = self.log.stage(&format!("Fetching logs for {}", instance.label()), &[], 1);
         let patience = if self.log.is_cancelled() { CANCELLED_LOGS } else { Duration::ZERO };
         let fetching = fetch_logs::fetch_blob(self.director, self.log, &vm, patience);
         let logs = stage.part("Finding and packing log files").run(fetching).await;
         let (blob, sha1) = logs.as_ref().map_or((None, None), |(blob, sha1)| (Some(blob), Some(sha1)));
+        let logs_told = json!({"blobstore_id": blob, "sha1": sha1});
+        told.with_text(|told| {
+            let all_but_the_end = told.strip_suffix('}').unwrap_or_default();
+            self.log.write(OutputKind::Result, &format!("{all_but_the_end},\"logs\":{logs_told}}}\n"));
+        })?;
+        self.ended_with(exit_code);
+        if self.log.is_cancelled() {
+            return Err(TaskError::Cancelled);
+        }
+        logs?;
+        Ok(exit_code)
+    }
+
+    /// What is told of a run, but for its logs. Nothing of it stays in memory if it is long.
+    fn put_by(&self, instance: &InstancePlan, ran: Ran) -> Result<PutBy, TaskError> {
         let told = json!({
             "instance": {"group": instance.group, "id": instance.id},
             "errand_name": self.request.errand,
             "exit_code": ran.exit_code,
             "stdout": ran.stdout,
             "stderr": ran.stderr,
-            "logs": {"blobstore_id": blob, "sha1": sha1},
         });
-        self.log.write(OutputKind::Result, &format!("{told}\n"));
-        self.ended_with(ran.exit_code);
-        if self.log.is_cancelled() {
-            return Err(TaskError::Cancelled);
-        }
-        logs?;
-        Ok(ran.exit_code)
+        PutBy::new(&self.director.folders.temporary(), told.to_string())
     }
 
     /// Agents of early versions run the first job only, whatever they are told.
@@ -144,5 +208,27 @@ impl Progress for Quiet {
 
     fn is_cancelled(&self) -> bool {
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 192 VMs with a megabyte of output each, whose logs do not come, took 421 MiB.
+    #[test]
+    fn long_output_waits_on_the_disk_and_leaves_nothing_there() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let _inside = runtime.enter();
+        let folder = tempfile::tempdir().unwrap();
+        for (text, is_here) in [("x".repeat(SHORT), true), ("ä".repeat(SHORT), false)] {
+            let put_by = PutBy::new(folder.path(), text.clone()).unwrap();
+            assert_eq!(matches!(put_by, PutBy::Here(_)), is_here);
+            let mut seen = String::new();
+            put_by.with_text(|text| seen.push_str(text)).unwrap();
+            assert!(seen == text);
+        }
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        assert!(PutBy::new(&folder.path().join("gone"), "x".repeat(SHORT + 1)).is_err());
     }
 }
