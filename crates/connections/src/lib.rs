@@ -11,9 +11,11 @@
 //! place that somebody with credentials wants. If all are to stay, or the others have just come, a user with more than their share loses
 //! their oldest one ([`Peer::trust_user`]): a user who may only read does not keep all others out.
 //!
+//! - [`held`]: the bodies of answers, for which something is held until they were sent.
 //! - [`peer`]: who is connected, and whether they keep their place.
 //! - [`received`]: the bodies of requests, which may be slow, but not for ever.
 
+pub mod held;
 pub mod peer;
 pub mod received;
 #[cfg(test)]
@@ -36,6 +38,7 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
+pub use held::Held;
 pub use peer::{Peer, Working};
 pub use received::{ReceiveError, Received};
 

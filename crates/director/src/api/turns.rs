@@ -1,17 +1,16 @@
 //! Requests wait for their turn: those with documents for one of their user's places, lists for another one of those, and then for
 //! each other. A client that takes an answer slowly keeps a place of its own, and no turn of others.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use hyper::body::{Body as _, Frame, SizeHint};
+use hyper::body::Body as _;
 use tokio::sync::OwnedSemaphorePermit;
+use windlass_connections::Held;
 
 use super::{ApiError, User};
 use crate::Director;
@@ -41,33 +40,7 @@ pub(super) async fn in_turn(State(director): State<Arc<Director>>, request: Requ
 }
 
 fn placed(answer: Response, place: Option<OwnedSemaphorePermit>) -> Response {
-    answer.map(|body| Body::new(Placed { body, _place: place }))
-}
-
-/// A body that keeps its request's place until it was sent.
-struct Placed {
-    body: Body,
-    _place: Option<OwnedSemaphorePermit>,
-}
-
-impl hyper::body::Body for Placed {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
+    answer.map(|body| Body::new(Held::new(body, place)))
 }
 
 #[cfg(test)]
