@@ -5,6 +5,7 @@
 //! - [`routes`]: what is answered. [`access`]: to whom.
 //! - [`store`]: the settings in SQLite or PostgreSQL.
 //! - [`connections`]: what connections need of it.
+//! - [`turns`]: how much is answered at once.
 //! - [`metrics`]: what is counted.
 
 mod access;
@@ -12,6 +13,7 @@ mod connections;
 mod metrics;
 mod routes;
 mod store;
+mod turns;
 
 use std::io;
 use std::net::SocketAddr;
@@ -146,6 +148,7 @@ struct Server {
     gate: access::Gate,
     store: store::Store,
     metrics: metrics::Metrics,
+    turns: turns::Turns,
     limits: Limits,
     read_by_address: bool,
     trust_loopback: bool,
@@ -181,6 +184,7 @@ impl Registry {
             gate: access::Gate::new(config.writers),
             store,
             metrics: metrics::Metrics::new(tally, config.count_instances),
+            turns: turns::Turns::default(),
             limits,
             read_by_address: config.read_by_address,
             trust_loopback: config.trust_loopback,

@@ -13,13 +13,14 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::json;
-use windlass_connections::Peer;
+use windlass_connections::{Held, Peer};
 use windlass_contract::registry::RegistryEnvelope;
 use windlass_contract::{Object, Secret};
 
 use super::Server;
 use super::access::{Caller, is_address_of};
 use super::store::StoreError;
+use super::turns::SMALL;
 
 /// As long as an id may be in the original's database.
 const LONGEST_ID: usize = 255;
@@ -105,7 +106,7 @@ async fn read(
     Extension(peer): Extension<Peer>,
     Instance(id): Instance,
     headers: HeaderMap,
-) -> Result<Answer, Answer> {
+) -> Result<Response, Answer> {
     let caller = server.gate.caller(&headers, &id);
     let address = peer.address.ip();
     let trusted = match caller {
@@ -117,15 +118,39 @@ async fn read(
     if !has_a_chance {
         return Err(Answer::Denied);
     }
-    let _working = peer.working();
-    let settings = server.store.get(&id).await?;
+    // Who waits for answers to other questions of the same VM keeps no place for that.
+    let mut turn = match caller {
+        Caller::Writer => None,
+        Caller::Anonymous => Some(server.turns.of(&address.to_string()).await),
+        _ => Some(server.turns.of(&id).await),
+    };
+    let mut settings = stored(&server, &peer, &id).await?;
+    match settings.as_ref().is_some_and(|settings| settings.reveal().len() > SMALL) {
+        // Those that wait for a place have none of it in memory.
+        true if turn.is_some() => {
+            drop(settings.take());
+            turn = server.turns.for_large(turn).await;
+            settings = stored(&server, &peer, &id).await?;
+        }
+        _ => turn = None,
+    }
     // Do not reveal to unauthenticated callers whether an instance exists.
     let settings = settings.filter(|settings| trusted || is_address_of(address, settings));
     match caller {
         Caller::Writer => server.metrics.count_for(&id, |counts| counts.lookups += 1),
         _ => server.metrics.count_for(&id, |counts| counts.reads += 1),
     }
-    settings.map(Answer::Settings).ok_or(Answer::NotFound)
+    let answer = settings.map(Answer::Settings).ok_or(Answer::NotFound).into_response();
+    // A large one is in memory until it was sent.
+    Ok(match turn {
+        None => answer,
+        Some(turn) => answer.map(|body| Body::new(Held::new(body, turn))),
+    })
+}
+
+async fn stored(server: &Server, peer: &Peer, id: &str) -> Result<Option<Secret>, StoreError> {
+    let _working = peer.working();
+    server.store.get(id).await
 }
 
 async fn write(

@@ -7,9 +7,10 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use windlass_contract::settings::AgentSettings;
+use windlass_registry::Client;
 use windlass_registry::server::{Config, Limits, Registry};
 
-use super::desk::{Base, as_writer, ask, eventually, read_answer, writer};
+use super::desk::{Base, as_writer, ask, basic, eventually, read_answer, writer};
 
 /// Both ends of all connections are in this process.
 fn allow_many_connections() {
@@ -130,6 +131,38 @@ async fn when_all_places_are_taken_silence_makes_room() {
     }
     serves_everybody(&registry).await;
     eventually("no more than allowed", async || connections(&registry).await <= 50).await;
+}
+
+/// On four thousand connections it took four gigabytes, and others waited for seconds.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vm_that_does_not_take_its_large_settings_gets_no_more_of_them_and_others_are_served() {
+    let base = Base::sqlite();
+    let registry = base.registry().await;
+    let cpi = writer(&registry);
+    let large = format!(r#"{{"a": "{}"}}"#, "x".repeat(1_000_000));
+    assert_eq!(ask(&registry, "PUT", "/instances/large/settings", &as_writer(), &large).await.status, 200);
+    cpi.put("small", &settings("small", 1)).await.unwrap();
+    let own = cpi.credentials_for("large");
+    let head = basic(&own.user, own.password.reveal());
+    let question = format!("GET /instances/large/settings HTTP/1.1\r\nHost: r\r\n{head}\r\n");
+    let asked = async |times: usize| {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        let mut stream = socket.connect(registry.address()).await.unwrap();
+        stream.write_all(question.repeat(times).as_bytes()).await.unwrap();
+        stream
+    };
+    let waits =
+        async |stream: &TcpStream| tokio::time::timeout(Duration::from_millis(300), stream.readable()).await.is_err();
+    // More than the kernel keeps for them.
+    let untaken = [asked(16).await, asked(16).await];
+    eventually("a further question waits", async || waits(&asked(1).await).await).await;
+    let third = asked(1).await;
+    assert!(waits(&third).await);
+    let other = Client::new(&cpi.endpoint_for("small")).unwrap();
+    assert_eq!(other.get("small").await.unwrap(), Some(settings("small", 1)));
+    drop(untaken);
+    tokio::time::timeout(Duration::from_secs(20), third.readable()).await.unwrap().unwrap();
 }
 
 #[tokio::test]
