@@ -149,6 +149,27 @@ fn what_a_vm_never_ends_sending_ends_with_the_task_that_is_cancelled() {
     assert!(site.rows(&["locks"]).is_empty());
 }
 
+/// An agent does one thing after the other, and came to nothing else for as long as a job's logs took.
+#[test]
+fn an_agent_packs_logs_no_longer_once_their_task_is_cancelled() {
+    let mut site = Site::ready_with_settings(SETTINGS);
+    site.deploy();
+    let data = site.store(&site.in_cloud("vms").remove(0)).with_file_name("data");
+    fs::create_dir_all(data.join("sys/log/web")).unwrap();
+    // Nothing on the disk, and a quarter of a minute to pack.
+    fs::File::create(data.join("sys/log/web/web.log")).unwrap().set_len(4095 << 20).unwrap();
+    let mut logs = site.verb(&["-d", "example", "logs", "--dir", site.file("").to_str().unwrap()]);
+    let logs = logs.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let packed = || fs::read_dir(data.join("tmp")).unwrap().count();
+    site.wait_until("the agent packs them", |_| packed() == 1);
+    let task = site.rows(&["tasks"])[0]["id"].as_str().unwrap().to_owned();
+    site.ok(&["cancel-task", &task]);
+    let output = logs.wait_with_output().unwrap();
+    assert!(!output.status.success(), "{output:?}");
+    assert_eq!(site.rows(&["tasks", "--recent=1", "--all"])[0]["state"], "cancelled");
+    assert_eq!(packed(), 0, "the agent goes on");
+}
+
 #[test]
 fn a_stemcell_that_unpacks_without_end_is_refused() {
     let site = Site::start_with_settings(&format!("isolation: process\n{SETTINGS}"));
