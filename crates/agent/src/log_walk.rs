@@ -12,7 +12,7 @@ use crate::log_file;
 
 /// How deep folders are gone into. Each is open while those in it are looked at.
 const DEEPEST: usize = 64;
-/// How many files and folders are looked at.
+/// How many files and folders are looked at in each folder at the top, which is a job's: those of one job do not hide those of others.
 const MOST: usize = 200_000;
 
 /// why the logs below a folder are not all known
@@ -25,16 +25,24 @@ pub(crate) struct WalkError {
 
 /// Calls `visit` for every plain file below `folder`, in the order of their names: with its path below the folder, and with one by
 /// which it is reached whatever jobs put in the place of folders meanwhile.
-pub(crate) fn each(folder: &Path, mut visit: impl FnMut(&Path, &Path) -> io::Result<()>) -> Result<(), WalkError> {
+pub(crate) fn each(folder: &Path, visit: impl FnMut(&Path, &Path) -> io::Result<()>) -> Result<(), WalkError> {
+    each_within(folder, MOST, visit)
+}
+
+fn each_within(
+    folder: &Path,
+    most: usize,
+    mut visit: impl FnMut(&Path, &Path) -> io::Result<()>,
+) -> Result<(), WalkError> {
     let opened = match File::open(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         opened => opened.map_err(|source| WalkError { below: PathBuf::new(), source })?,
     };
-    let mut walk = Walk { left: MOST, has_left_out: false };
+    let mut walk = Walk { most, left: most, has_left_out: false };
     walk.folder(&opened, Path::new(""), 0, &mut visit)?;
     if walk.has_left_out {
         tracing::warn!(
-            "{} has more than {MOST} files and folders, or ones more than {DEEPEST} deep; the rest is left out",
+            "{} has a folder with more than {most} files and folders, or ones more than {DEEPEST} deep; the rest is left out",
             folder.display()
         );
     }
@@ -42,6 +50,7 @@ pub(crate) fn each(folder: &Path, mut visit: impl FnMut(&Path, &Path) -> io::Res
 }
 
 struct Walk {
+    most: usize,
     left: usize,
     has_left_out: bool,
 }
@@ -59,6 +68,9 @@ impl Walk {
         for (name, is_folder) in self.entries(&at).map_err(failed)? {
             let (below, at) = (below.join(&name), at.join(&name));
             let failed = |source| WalkError { below: below.clone(), source };
+            if depth == 0 {
+                self.left = self.most;
+            }
             if !is_folder {
                 visit(&below, &at).map_err(failed)?;
             } else if depth == DEEPEST {
@@ -100,5 +112,28 @@ fn unless_replaced(opened: io::Result<File>) -> io::Result<Option<File>> {
             Ok(None)
         }
         opened => opened.map(Some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_with_files_without_number_does_not_hide_the_logs_of_others() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in (0..30).map(|number| format!("a/{number}")).chain(["b/deep/b.log".to_owned()]) {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "").unwrap();
+        }
+        let mut found = Vec::new();
+        let visit = |below: &Path, _: &Path| {
+            found.push(below.to_owned());
+            Ok(())
+        };
+        each_within(folder.path(), 10, visit).unwrap();
+        assert_eq!(found.len(), 11, "{found:?}");
+        assert_eq!(found[10], Path::new("b/deep/b.log"));
     }
 }
