@@ -61,6 +61,15 @@ impl Site {
         started.map(|event| format!("{}: {}", event["stage"].as_str().unwrap(), name(&event["task"]))).collect()
     }
 
+    /// What people were warned of in the last task.
+    pub(in crate::tasks) fn warnings(&self) -> Vec<String> {
+        let path = OutputKind::Event.path(&self.bench.director.folders.tasks(), self.tasks.get());
+        let text = std::fs::read_to_string(path).unwrap();
+        let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let warnings = events.filter(|event| event["type"] == "warning");
+        warnings.map(|event| event["message"].as_str().unwrap().to_owned()).collect()
+    }
+
     fn folder(&self) -> std::path::PathBuf {
         self.bench.director.folders.kept().join("releases")
     }
