@@ -13,6 +13,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as SharedState, PoisonError};
 use std::time::{Duration, Instant};
@@ -48,6 +49,8 @@ pub(crate) struct LocalDns {
     settings: LocalDnsSettings,
     store: Store,
     agents: Arc<Agents>,
+    /// Where a version is until it is sent; what is left there by a kill goes with the next start.
+    temporary: PathBuf,
     /// The newest version; held while the next one is made.
     newest: Mutex<Option<Arc<Version>>>,
     /// What was on record when it was last looked at.
@@ -100,10 +103,10 @@ enum NamesError {
 }
 
 impl LocalDns {
-    pub(crate) fn new(settings: LocalDnsSettings, store: Store, agents: Arc<Agents>) -> Self {
+    pub(crate) fn new(settings: LocalDnsSettings, store: Store, agents: Arc<Agents>, temporary: PathBuf) -> Self {
         let (newest, changes, wake) = (Mutex::default(), AtomicU64::default(), Notify::new());
         let (health, slow) = (SharedState::default(), SharedState::default());
-        Self { settings, store, agents, newest, changes, health, slow, wake }
+        Self { settings, store, agents, temporary, newest, changes, health, slow, wake }
     }
 
     pub(crate) fn is_enabled(&self) -> bool {
@@ -184,7 +187,7 @@ impl LocalDns {
             return Ok(version.clone());
         }
         let body = serde_json::to_vec(&document.with_version(number))?;
-        let mut file = NamedTempFile::new()?;
+        let mut file = NamedTempFile::new_in(&self.temporary)?;
         file.write_all(&body)?;
         let of_vms = names.instances.into_iter().filter_map(|named| Some((named.agent_id?, named.addresses)));
         let version = Arc::new(Version {

@@ -65,6 +65,10 @@ async fn lives(dns: &LocalDns) {
     assert_eq!(written["version"], both.number);
     // As BOSH's director sends it: `["<uuid>", "sha256:<64 digits>", 1]`.
     assert_eq!(both.digest, format!("sha256:{}", digest(&std::fs::read(both.file.path()).unwrap())));
+    assert!(
+        both.file.path().starts_with(&dns.temporary),
+        "a director that is killed leaves it where the next one looks"
+    );
     assert!(both.digest.len() == 71 && uuid::Uuid::try_parse(&both.blob).is_ok());
     let info = &written["record_infos"][0];
     assert_eq!(
@@ -88,7 +92,7 @@ async fn lives(dns: &LocalDns) {
     assert!(again.number > one.number, "the agent of the VM is another one, also where the address is the same");
     assert_eq!(document(&again)["record_infos"][1][5], info[5], "numbers are kept");
 
-    let later = LocalDns::new(dns.settings, store.clone(), dns.agents.clone());
+    let later = LocalDns::new(dns.settings, store.clone(), dns.agents.clone(), dns.temporary.clone());
     assert_eq!(later.publish().await.unwrap().number, again.number, "a restart is no change");
 }
 
@@ -102,7 +106,9 @@ async fn versions_of_names_rise_with_every_change_on_postgres_as_well() {
     let server = PrivatePostgres::start().unwrap();
     let store = Store::open(&server.url()).await.unwrap();
     let bench = director().await;
-    lives(&LocalDns::new(bench.director.settings.local_dns, store, bench.director.agents.clone())).await;
+    let director = &bench.director;
+    let temporary = director.folders.temporary();
+    lives(&LocalDns::new(director.settings.local_dns, store, director.agents.clone(), temporary)).await;
 }
 
 /// A stranger who takes connections and says nothing.

@@ -257,7 +257,7 @@ pub async fn start(options: DirectorOptions, give_up: impl Future<Output = ()>) 
     let clouds = Clouds::with_default(drivers.default_cpi()?).filled_by(Arc::new(values));
     let renderer = software::renderer(settings.ruby).map_err(unusable)?;
     let agents = Arc::new(agents);
-    let dns = Arc::new(LocalDns::new(settings.local_dns, store.clone(), agents.clone()));
+    let dns = Arc::new(LocalDns::new(settings.local_dns, store.clone(), agents.clone(), folders.temporary()));
     let director = Arc::new(Director {
         name: settings.name.clone(),
         uuid,

@@ -67,7 +67,8 @@ impl TestDirector {
         let variables = Variables::embedded(store.clone(), Arc::new(cipher));
         let library = Arc::new(Library::new(store.clone(), blobs.clone(), windlass_render::Backends::new(None)));
         let agents = Arc::new(Agents::new(authority, &client, Default::default()).unwrap());
-        let dns = Arc::new(crate::local_dns::LocalDns::new(settings.local_dns, store.clone(), agents.clone()));
+        let (local_dns, temporary) = (settings.local_dns, folders.temporary());
+        let dns = Arc::new(crate::local_dns::LocalDns::new(local_dns, store.clone(), agents.clone(), temporary));
         let director = Director {
             name: "test".into(),
             uuid: "uuid".into(),
