@@ -7,6 +7,7 @@
 //! - [`ordinary_user`]: a test run by somebody without privileges.
 //! - [`own_machine`]: namespaces in which a test may change networks and mounts.
 //! - [`recording_registry`]: a registry that remembers what it was asked.
+//! - [`small_disk`]: a file system that is soon full.
 
 #![allow(clippy::disallowed_methods, reason = "tests write as they like")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
@@ -18,3 +19,4 @@ pub mod object_store;
 pub mod ordinary_user;
 pub mod own_machine;
 pub mod recording_registry;
+pub mod small_disk;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use windlass_rigs::ordinary_user::is_ordinary_user;
 use windlass_rigs::own_machine::is_own_machine;
+use windlass_rigs::small_disk::SmallDisk;
 
 const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
 
@@ -228,9 +229,7 @@ fn a_director_with_a_full_disk_shows_where_its_log_is_and_goes() {
         return;
     }
     let home = Home::new();
-    let small =
-        Command::new("mount").args(["-t", "tmpfs", "-o", "size=400m", "tmpfs"]).arg(home.folder.path()).status();
-    assert!(small.unwrap().success());
+    let _disk = SmallDisk::on(home.folder.path(), "size=400m");
     home.ok("up --listen 127.0.0.1:0");
     home.ok(&format!("-n deploy {}", example("deployment.yml")));
     let fill = Command::new("dd").args(["if=/dev/zero", "of=fill", "bs=64k"]).current_dir(home.folder.path()).output();

@@ -11,6 +11,7 @@ use serde_json::json;
 use windlass_database::PrivatePostgres;
 use windlass_durable::sweep::Points;
 use windlass_rigs::own_machine::is_own_machine;
+use windlass_rigs::small_disk::SmallDisk;
 
 use super::site::{GROUP, Site};
 
@@ -47,17 +48,16 @@ fn is_told_to_clients(site: &Site) {
     panic!("a full disk took 15 MB");
 }
 
-fn mount_small(folder: &Path, options: &str) {
-    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(folder).status();
-    assert!(mounted.unwrap().success());
-}
-
 #[test]
 fn a_director_whose_disk_was_full_goes_on_when_there_is_room_again() {
     if !is_own_machine("simulated::full_disk::a_director_whose_disk_was_full_goes_on_when_there_is_room_again") {
         return;
     }
-    let mut site = Site::start_in(json!({"sim": {}}), "{}\n", |state_dir| mount_small(state_dir, "size=48m,mode=700"));
+    let mut disk = None;
+    let mut site = Site::start_in(json!({"sim": {}}), "{}\n", |state_dir| {
+        disk = Some(SmallDisk::on(state_dir, "size=48m,mode=700"));
+    });
+    let _goes_before_the_site = disk;
     let state_dir = site.state_dir();
     fill_and_free(&mut site, &state_dir);
 }
@@ -74,7 +74,7 @@ fn a_director_whose_postgresql_was_full_goes_on_when_there_is_room_again() {
     fs::rename(&tables, &aside).unwrap();
     fs::create_dir(&tables).unwrap();
     let owner = fs::metadata(&aside).unwrap();
-    mount_small(&tables, &format!("size=48m,mode=700,uid={},gid={}", owner.uid(), owner.gid()));
+    let disk = SmallDisk::on(&tables, &format!("size=48m,mode=700,uid={},gid={}", owner.uid(), owner.gid()));
     let copied = Command::new("cp").arg("-a").arg(aside.join(".")).arg(&tables).status();
     assert!(copied.unwrap().success());
     server.start_again().unwrap();
@@ -82,7 +82,7 @@ fn a_director_whose_postgresql_was_full_goes_on_when_there_is_room_again() {
     fill_and_free(&mut site, &tables);
     drop(site);
     server.stop().unwrap();
-    assert!(Command::new("umount").arg(&tables).status().unwrap().success());
+    drop(disk);
 }
 
 /// Fills the `folder` that the director needs after so many calls to the cloud, up to more than a recreate makes.
