@@ -139,6 +139,11 @@ pub(crate) fn hierarchies() -> io::Result<Vec<Hierarchy>> {
     Ok(mounts.lines().filter_map(Hierarchy::parse).filter(is_there).collect())
 }
 
+/// Whether groups of this machine can limit how many processes they have.
+pub(crate) fn can_count_processes() -> bool {
+    hierarchies().is_ok_and(|hierarchies| hierarchies.iter().any(Hierarchy::counts_processes))
+}
+
 impl Hierarchy {
     /// Mount points of hierarchies have no odd characters.
     fn parse(line: &str) -> Option<Self> {
@@ -155,11 +160,25 @@ impl Hierarchy {
         Some(Self { point, controllers })
     }
 
+    /// Of version 2, with none of version 1 beside it.
+    fn is_only_one(&self) -> bool {
+        self.controllers.is_empty() && self.point == Path::new("/sys/fs/cgroup")
+    }
+
+    /// One of version 2 beside those of version 1 limits nothing here.
+    fn counts_processes(&self) -> bool {
+        let has_it = |names: &str| names.split([',', ' ', '\n']).any(|name| name == "pids");
+        if self.is_only_one() {
+            fs::read_to_string(self.point.join("cgroup.controllers")).is_ok_and(|names| has_it(&names))
+        } else {
+            has_it(&self.controllers)
+        }
+    }
+
     /// The path of this process's group, if the hierarchy limits nothing here: one with a name, or that of version 2 beside
     /// those of version 1.
     fn path_without_limits<'a>(&self, own: &'a str) -> Option<&'a str> {
-        let is_only_one = self.controllers.is_empty() && self.point == Path::new("/sys/fs/cgroup");
-        if is_only_one || !(self.controllers.is_empty() || self.controllers.contains("name=")) {
+        if self.is_only_one() || !(self.controllers.is_empty() || self.controllers.contains("name=")) {
             return None;
         }
         own.lines().find_map(|line| {
@@ -249,6 +268,9 @@ mod tests {
         assert_eq!(parse(beside).path_without_limits(own), Some("/session"));
         assert_eq!(parse(v1).path_without_limits(own), None, "the container library knows it");
         assert_eq!(parse(v2).path_without_limits(own), None);
+        let pids = "34 25 0:29 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids";
+        let counts = [pids, v1, named, beside].map(|line| parse(line).counts_processes());
+        assert_eq!(counts, [true, false, false, false]);
     }
 
     #[test]

@@ -8,7 +8,17 @@ use windlass_contract::cpi::CpiError;
 /// Less memory than this starts nothing.
 const LEAST_MEMORY: u64 = 16;
 
-/// How much a VM may use; what is not said is not limited.
+/// Fewer processes than this start no agent with its jobs.
+const LEAST_PROCESSES: u64 = 32;
+
+/// The kernel numbers no more than these.
+const MOST_PROCESSES: u64 = 1 << 22;
+
+/// What a VM may start that does not say: enough for large software, and a quarter of what the kernel numbers unless it is told
+/// otherwise, so that no VM takes the numbers of all others.
+pub(super) const USUAL_PROCESSES: u64 = 8192;
+
+/// How much a VM may use; what is not said is not limited, but for processes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Limits {
     /// In MiB.
@@ -17,13 +27,16 @@ pub(crate) struct Limits {
     pub(crate) millicpus: Option<u64>,
     /// In MiB; must be free when the VM is made, and is not held back for it.
     pub(crate) ephemeral_disk: Option<u64>,
+    /// Threads count, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) processes: Option<u64>,
 }
 
 impl Limits {
     /// By the names that clouds of this kind use: `memory` or `ram` in MiB, `cpus` or `cpu`, `ephemeral_disk` or
-    /// `ephemeral_disk_size` in MiB.
+    /// `ephemeral_disk_size` in MiB; and by one of ours, `processes`.
     pub(crate) fn of(cloud_properties: &Object) -> Result<Self, CpiError> {
-        let number = |names: [&str; 2]| -> Result<Option<f64>, CpiError> {
+        let number = |names: &[&str]| -> Result<Option<f64>, CpiError> {
             let Some((name, value)) = names
                 .iter()
                 .find_map(|name| Some((name, cloud_properties.get(*name)?)))
@@ -39,12 +52,16 @@ impl Limits {
             }
         };
         let limits = Self {
-            memory: number(["memory", "ram"])?.map(whole),
-            millicpus: number(["cpus", "cpu"])?.map(|cpus| whole(cpus * 1000.0).max(10)),
-            ephemeral_disk: number(["ephemeral_disk", "ephemeral_disk_size"])?.map(whole),
+            memory: number(&["memory", "ram"])?.map(whole),
+            millicpus: number(&["cpus", "cpu"])?.map(|cpus| whole(cpus * 1000.0).max(10)),
+            ephemeral_disk: number(&["ephemeral_disk", "ephemeral_disk_size"])?.map(whole),
+            processes: number(&["processes"])?.map(|processes| whole(processes).min(MOST_PROCESSES)),
         };
         if limits.memory.is_some_and(|memory| memory < LEAST_MEMORY) {
             return Err(CpiError::cloud(format!("a VM needs at least {LEAST_MEMORY} MiB of memory to start")));
+        }
+        if limits.processes.is_some_and(|processes| processes < LEAST_PROCESSES) {
+            return Err(CpiError::cloud(format!("a VM needs at least {LEAST_PROCESSES} processes to start")));
         }
         Ok(limits)
     }
@@ -69,8 +86,19 @@ mod tests {
     fn limits_go_by_any_of_their_names() {
         assert_eq!(limits(json!({})).unwrap(), Limits::default());
         let all = limits(json!({"memory": 512, "cpus": 1.5, "ephemeral_disk": 1024, "later": true})).unwrap();
-        assert_eq!(all, Limits { memory: Some(512), millicpus: Some(1500), ephemeral_disk: Some(1024) });
+        let expected =
+            Limits { memory: Some(512), millicpus: Some(1500), ephemeral_disk: Some(1024), ..Limits::default() };
+        assert_eq!(all, expected);
         assert_eq!(limits(json!({"ram": 512, "cpu": 1.5, "ephemeral_disk_size": 1024})).unwrap(), all);
+        assert_eq!(limits(json!({"processes": 100})).unwrap().processes, Some(100));
+        assert_eq!(limits(json!({"processes": 1e9})).unwrap().processes, Some(4_194_304), "the kernel refuses more");
+    }
+
+    #[test]
+    fn limits_of_vms_that_were_made_before_there_were_more_are_read() {
+        let before = json!({"memory": 512, "millicpus": null, "ephemeral_disk": null});
+        let expected = Limits { memory: Some(512), ..Limits::default() };
+        assert_eq!(serde_json::from_value::<Limits>(before).unwrap(), expected);
     }
 
     #[test]
@@ -81,6 +109,8 @@ mod tests {
             (json!({"cpus": 0}), "cpus"),
             (json!({"memory": 1}), "at least 16 MiB"),
             (json!({"memory": 1e300}), "memory"),
+            (json!({"processes": "many"}), "processes"),
+            (json!({"processes": 3}), "at least 32 processes"),
         ] {
             let error = limits(properties).unwrap_err().message;
             assert!(error.contains(word), "{error}");

@@ -9,7 +9,7 @@ use super::boot::{AGENT, Boot};
 use super::cgroup;
 use super::confinement::Confinement;
 use super::handover::STORE;
-use super::limits::Limits;
+use super::limits::{Limits, USUAL_PROCESSES};
 use crate::machine::{DISKS_IN_VM, Machine};
 use crate::state::{ContainerRecord, VmRecord};
 use crate::userland::{self, Userland};
@@ -105,7 +105,7 @@ pub(crate) fn document(vm: &VmRecord, container: &ContainerRecord, machine: &Mac
         "mounts": mounts(container, machine, is_systemd, store),
         "linux": {
             "cgroupsPath": cgroup::path(vm.cid.as_str()),
-            "resources": resources(container.limits),
+            "resources": resources(container.limits, cgroup::can_count_processes()),
             "namespaces": namespaces,
             "maskedPaths": MASKED,
             "readonlyPaths": read_only(container),
@@ -177,8 +177,11 @@ fn of_host() -> Vec<Value> {
 /// The length of the slices that CPU time is counted in, in microseconds.
 const PERIOD: u64 = 100_000;
 
-fn resources(limits: Limits) -> Value {
+fn resources(limits: Limits, can_count_processes: bool) -> Value {
     let mut resources = json!({});
+    if can_count_processes {
+        resources["pids"] = json!({"limit": limits.processes.unwrap_or(USUAL_PROCESSES)});
+    }
     if let Some(memory) = limits.memory {
         resources["memory"] = json!({"limit": memory << 20});
     }
@@ -205,10 +208,13 @@ mod tests {
 
     #[test]
     fn limits_become_numbers_of_the_kernel() {
-        assert_eq!(resources(Limits::default()), json!({}));
-        let limits = Limits { memory: Some(256), millicpus: Some(1500), ephemeral_disk: None };
-        let expected = json!({"memory": {"limit": 268_435_456}, "cpu": {"quota": 150_000, "period": 100_000}});
-        assert_eq!(resources(limits), expected);
+        assert_eq!(resources(Limits::default(), false), json!({}));
+        assert_eq!(resources(Limits::default(), true), json!({"pids": {"limit": 8192}}));
+        let limits = Limits { memory: Some(256), millicpus: Some(1500), ephemeral_disk: None, processes: Some(100) };
+        let mut expected = json!({"memory": {"limit": 268_435_456}, "cpu": {"quota": 150_000, "period": 100_000}});
+        assert_eq!(resources(limits, false), expected);
+        expected["pids"] = json!({"limit": 100});
+        assert_eq!(resources(limits, true), expected);
     }
 
     #[test]
