@@ -104,6 +104,7 @@ fn write(
     let mut packing = Packing { archive, holes: MOST_HOLES, is_cancelled };
     for folder in folders {
         let walked = log_walk::each(&folder.path, |below, at| {
+            packing.go_on()?;
             match filters.iter().any(|filter| filter.matches_path_with(below, MATCHING)) {
                 true => packing.add(&Path::new(folder.prefix).join(below), at),
                 false => Ok(()),
@@ -123,6 +124,11 @@ struct Packing<'c> {
 }
 
 impl Packing<'_> {
+    /// A job may have files without number, and empty ones are never read.
+    fn go_on(&self) -> io::Result<()> {
+        if (self.is_cancelled)() { Err(cancelled()) } else { Ok(()) }
+    }
+
     /// A log may grow or shrink while it is read; its entry has exactly the size that the archive says.
     fn add(&mut self, name: &Path, at: &Path) -> io::Result<()> {
         let Some(log) = log_file::read(at)? else { return Ok(()) };
@@ -143,6 +149,10 @@ impl Packing<'_> {
     }
 }
 
+fn cancelled() -> io::Error {
+    io::Error::other("cancelled by user request")
+}
+
 /// A log that is read as long as somebody wants it.
 struct UnlessCancelled<'c, R> {
     log: R,
@@ -152,7 +162,7 @@ struct UnlessCancelled<'c, R> {
 impl<R: Read> Read for UnlessCancelled<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match (self.is_cancelled)() {
-            true => Err(io::Error::other("cancelled by user request")),
+            true => Err(cancelled()),
             false => self.log.read(buffer),
         }
     }
@@ -219,9 +229,11 @@ mod tests {
     fn nobody_waits_for_logs_that_nobody_wants_any_more() {
         let folder = tempfile::tempdir().unwrap();
         let base = Base::prepare(folder.path()).unwrap();
-        std::fs::write(folder.path().join("sys/log/a.log"), "line\n").unwrap();
-        let error = pack(&base, None, "job", &[], &|| true).unwrap_err();
-        assert!(windlass_contract::explain(&error).ends_with("a.log: cancelled by user request"), "{error:?}");
+        for content in ["line\n", ""] {
+            std::fs::write(folder.path().join("sys/log/a.log"), content).unwrap();
+            let error = pack(&base, None, "job", &[], &|| true).unwrap_err();
+            assert!(windlass_contract::explain(&error).ends_with("a.log: cancelled by user request"), "{error:?}");
+        }
         assert_eq!(std::fs::read_dir(base.tmp()).unwrap().count(), 0, "nothing of it stays");
     }
 }
