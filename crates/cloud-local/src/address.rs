@@ -8,8 +8,13 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
 /// How long a holder has to say who it is.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How often one that has no time for it is tried again.
+const RETRY: Duration = Duration::from_millis(20);
 
 /// How much of what a holder says is read.
 const LONGEST: usize = 4096;
@@ -17,8 +22,8 @@ const LONGEST: usize = 4096;
 /// What the names of all sockets begin with.
 const PREFIX: &str = "windlass-address-";
 
-fn name(address: IpAddr) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(format!("{PREFIX}{address}"))
+fn name(address: IpAddr) -> String {
+    format!("{PREFIX}{address}")
 }
 
 /// All addresses that are claimed, from the kernel's list of sockets (`/proc/net/unix`).
@@ -29,7 +34,7 @@ pub(crate) fn claimed(sockets: &str) -> impl Iterator<Item = IpAddr> {
 /// Claims `address` as long as the listener lives; none if somebody else holds it. A client that connects is told the holder's
 /// name.
 pub(crate) fn claim(address: IpAddr) -> io::Result<Option<UnixListener>> {
-    match UnixListener::bind_addr(&name(address)?) {
+    match UnixListener::bind_addr(&SocketAddr::from_abstract_name(name(address))?) {
         Ok(listener) => Ok(Some(listener)),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(None),
         Err(error) => Err(error),
@@ -38,14 +43,30 @@ pub(crate) fn claim(address: IpAddr) -> io::Result<Option<UnixListener>> {
 
 /// The VM that holds `address`, if one does.
 pub(crate) fn holder(address: IpAddr) -> io::Result<Option<String>> {
-    let stream = match UnixStream::connect_addr(&name(address)?) {
-        Ok(stream) => stream,
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
-        Err(error) => return Err(error),
+    let deadline = Instant::now() + PATIENCE;
+    let holder = match connect(address, deadline) {
+        Ok(stream) => said(stream, deadline),
+        Err(Errno::CONNREFUSED) => return Ok(None),
+        Err(Errno::AGAIN) => String::new(),
+        Err(error) => return Err(error.into()),
     };
-    let holder = said(stream, Instant::now() + PATIENCE);
     // A holder that says nothing still holds it.
     Ok(Some(if holder.is_empty() { "a process that does not say what it is".to_owned() } else { holder }))
+}
+
+/// Anybody on this machine can take a name and no connections, and the kernel would wait for ever.
+fn connect(address: IpAddr, deadline: Instant) -> Result<UnixStream, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let name = SocketAddrUnix::new_abstract_name(name(address).as_bytes())?;
+    loop {
+        match rustix::net::connect(&socket, &name) {
+            Err(Errno::AGAIN) if Instant::now() < deadline => std::thread::sleep(RETRY),
+            connected => break connected?,
+        }
+    }
+    rustix::io::ioctl_fionbio(&socket, false)?;
+    Ok(socket.into())
 }
 
 /// What comes until `deadline`: anybody on this machine can take a name, and say one letter after the other.
@@ -82,6 +103,21 @@ mod tests {
         teller.join().unwrap().unwrap();
         assert_eq!(holder(address).unwrap(), None, "free again");
         assert!(claimed(&sockets()).all(|found| found != address), "free again");
+    }
+
+    /// A process on this machine could keep every call that makes a VM with its address for as long as a call may take.
+    #[test]
+    fn a_holder_that_takes_no_connections_is_not_waited_for_long() {
+        let address = IpAddr::from(std::net::Ipv4Addr::from(0x7f70_0000 | (std::process::id() & 0xf_ffff)));
+        let listener = claim(address).unwrap().expect("free");
+        rustix::net::listen(&listener, 0).unwrap();
+        // One waits in the queue from now on, and nobody else gets a place.
+        let _first = connect(address, Instant::now()).unwrap();
+        let (told, hear) = std::sync::mpsc::channel();
+        std::thread::spawn(move || told.send(holder(address).unwrap()));
+        let said = hear.recv_timeout(10 * PATIENCE).expect("it waits for ever");
+        assert_eq!(said.as_deref(), Some("a process that does not say what it is"));
+        drop(listener);
     }
 
     #[test]
