@@ -15,7 +15,7 @@ use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 use tokio_util::io::ReaderStream;
 
-use crate::agent::Agent;
+use crate::agent::{Agent, Deadlines};
 use crate::connection::Body;
 use crate::error::CallError;
 use crate::limits::{LONGEST_NAME, SMALL};
@@ -23,8 +23,8 @@ use crate::limits::{LONGEST_NAME, SMALL};
 /// What an id keeps of itself in a path.
 const IN_A_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
 
-/// How many bytes a second an agent sends at least, once it has had the time for a message. Otherwise a caller that waits for a blob could be
-/// made to wait for years.
+/// How many bytes a second an agent sends or takes at least, once it has had the time for a message. Otherwise a caller that waits for a
+/// blob could be made to wait for years.
 const SLOWEST: u64 = 16 * 1024;
 
 impl Agent {
@@ -45,7 +45,8 @@ impl Agent {
         };
         let connections = self.connections();
         let exchange = async { connections.read(connections.exchange(&request, true).await?, SMALL).await };
-        let patience = self.deadlines().task;
+        let Deadlines { message, task, .. } = *self.deadlines();
+        let patience = task.min(message + Duration::from_secs(length / SLOWEST));
         match tokio::time::timeout(patience, exchange).await {
             Ok(Ok(answer)) if answer.status == StatusCode::CREATED => Ok(()),
             Ok(Ok(answer)) => Err(self.refused(METHOD, answer.status)),

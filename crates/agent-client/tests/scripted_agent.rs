@@ -444,6 +444,19 @@ async fn a_blob_that_trickles_in_is_given_up() {
     assert_eq!(method.as_str(), "GET /blobs");
 }
 
+/// It would have kept a deploy for the hours that a drain may take.
+#[tokio::test]
+async fn an_agent_that_takes_no_blob_is_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("blob");
+    std::fs::write(&path, [0; 8 << 10]).unwrap();
+    let agent = scripted_raw("", &[0; 200]).await;
+    let hasty = agent.with_deadlines(Deadlines { message: Duration::from_millis(500), ..Deadlines::default() });
+    let error = hasty.put_blob("id", &path).await.unwrap_err();
+    let CallError::TimedOut { method, .. } = &error else { panic!("{error:?}") };
+    assert_eq!(method.as_str(), "PUT /blobs");
+}
+
 /// Nobody asks how the blob goes on that is not there.
 #[tokio::test]
 async fn a_refusal_of_a_blob_that_trickles_in_is_given_up() {

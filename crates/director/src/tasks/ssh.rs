@@ -6,6 +6,7 @@ use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use windlass_agent_client::Deadlines;
 use windlass_contract::{Object, explain};
 use windlass_operations::agents;
 use windlass_planning::names::{DeploymentName, IndexOrId};
@@ -96,7 +97,7 @@ pub(super) async fn run(
             };
             let event = director.store.add_event(&event).await?;
             let answer = match &instance.vm {
-                Some(vm) => ask(director, vm, request).await,
+                Some(vm) => ask(director, log, vm, request).await,
                 None => json!({}),
             };
             let error = answer.get("error").and_then(Value::as_str);
@@ -108,16 +109,23 @@ pub(super) async fn run(
     let answers: Vec<_> = stream::iter(asking).buffered(AT_ONCE).collect().await;
     let answers = answers.into_iter().collect::<Result<Vec<_>, _>>()?;
     log.write(OutputKind::Result, &format!("{}\n", Value::Array(answers)));
-    Ok(String::new())
+    if log.is_cancelled() { Err(TaskError::Cancelled) } else { Ok(String::new()) }
 }
 
-/// An agent that fails does not keep the others: clients look at each answer's status.
-async fn ask(director: &Director, vm: &VmRecord, request: &SshRequest) -> Value {
+/// An agent that fails does not keep the others: clients look at each answer's status. Neither does one that makes a task of it
+/// without end, as no honest one does.
+async fn ask(director: &Director, log: &TaskLog, vm: &VmRecord, request: &SshRequest) -> Value {
     let arguments = vec![json!(request.command), Value::Object(request.params.clone())];
-    match director.agents.of(vm).call("ssh", arguments).await {
-        Ok(answer) => answer,
-        Err(error) => json!({"command": request.command, "status": "failed", "error": explain(&error)}),
-    }
+    let message = Deadlines::default().message;
+    let agent = director.agents.of(vm).with_deadlines(Deadlines { message, silence: message, task: message });
+    let error = tokio::select! {
+        answer = agent.call("ssh", arguments) => match answer {
+            Ok(answer) => return answer,
+            Err(error) => explain(&error),
+        },
+        () = log.cancelled() => TaskError::Cancelled.to_string(),
+    };
+    json!({"command": request.command, "status": "failed", "error": error})
 }
 
 /// What a client is told of an answer. The VM says whether it let the user in and which key it has; where it is, and how one

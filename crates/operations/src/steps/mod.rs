@@ -469,11 +469,11 @@ impl Context {
                 || prepared.is_some_and(|prepared| has_package(prepared, package));
             if !is_there {
                 let archive = source.open(package).await?;
-                agent.put_blob(&package.blob, (*archive).as_ref()).await?;
+                self.unless_cancelled(agent.put_blob(&package.blob, (*archive).as_ref())).await?;
             }
         }
         if !prepared.is_some_and(|prepared| has_jobs(prepared, &delivery.spec)) {
-            agent.put_blob(&delivery.jobs.blob, &delivery.jobs.path()).await?;
+            self.unless_cancelled(agent.put_blob(&delivery.jobs.blob, &delivery.jobs.path())).await?;
         }
         applied.extend(delivery.spec);
         Ok(applied)

@@ -149,6 +149,27 @@ fn what_a_vm_never_ends_sending_ends_with_the_task_that_is_cancelled() {
     assert!(site.rows(&["locks"]).is_empty());
 }
 
+/// It kept a place of the director's for hours, whatever was cancelled.
+#[test]
+fn a_vm_that_never_lets_anybody_in_ends_with_the_task_that_is_cancelled() {
+    let mut site = Site::ready_with_settings(SETTINGS);
+    site.deploy();
+    let vm = site.in_cloud("vms").remove(0);
+    let settings = site.settings(&vm);
+    site.kill_vms();
+    let evil = EvilAgent::in_place_of(&settings, r#"{"value":{"agent_task_id":"t","state":"running"}}"#.to_owned());
+    let mut ssh = site.verb(&["-d", "example", "ssh", "--command", "true"]);
+    let ssh = ssh.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    site.wait_until("it is asked how far it is", |_| evil.answers() > 2);
+    let task = site.rows(&["tasks"])[0]["id"].as_str().unwrap().to_owned();
+    site.ok(&["cancel-task", &task]);
+    let cancelled = Instant::now();
+    let output = ssh.wait_with_output().unwrap();
+    assert!(!output.status.success(), "{output:?}");
+    assert!(cancelled.elapsed() < Duration::from_secs(30), "{:?}", cancelled.elapsed());
+    assert_eq!(Client::of(&site).get(&format!("/tasks/{task}"))["state"], "cancelled");
+}
+
 /// An agent does one thing after the other, and came to nothing else for as long as a job's logs took.
 #[test]
 fn an_agent_packs_logs_no_longer_once_their_task_is_cancelled() {
