@@ -49,7 +49,7 @@ const OF_MACHINE: [Call; 27] = [
 const OF_CONTAINERS: [Call; 7] = [
     ("add_key", [248, 286, 217]),
     ("bpf", [321, 357, 280]),
-    ("keyctl", [250, 288, 219]),
+    KEYCTL,
     ("pivot_root", [155, 217, 41]),
     ("request_key", [249, 287, 218]),
     ("setns", [308, 346, 268]),
@@ -58,6 +58,13 @@ const OF_CONTAINERS: [Call; 7] = [
 
 /// Those of them that are about keyrings.
 const KEYRINGS: [&str; 3] = ["add_key", "keyctl", "request_key"];
+
+/// Its first argument says what it does.
+const KEYCTL: Call = ("keyctl", [250, 288, 219]);
+
+/// What engines of containers do with it: they begin a session's keyring, look at it, and say who may use it. With the rest, a user of one
+/// VM would have the keys of the same user of all others, and of the machine.
+const OF_OWN_KEYRING: [u32; 3] = [1, 6, 5];
 
 /// Also what makes threads; its flags tell.
 const CLONE: Call = ("clone", [56, 120, 220]);
@@ -176,7 +183,15 @@ fn rules(confinement: Confinement, column: usize) -> Vec<BpfInstruction> {
     };
     OF_MACHINE.iter().for_each(|call| refuse(call, REFUSE));
     let mut by_argument = vec![(SOCKET, IF_EQUAL, VSOCK)];
-    if confinement != Confinement::Nesting {
+    if confinement == Confinement::Nesting {
+        let keyrings = OF_CONTAINERS.iter().filter(|call| KEYRINGS.contains(&call.0) && call.0 != KEYCTL.0);
+        keyrings.for_each(|call| refuse(call, REFUSE));
+        rules.extend([unless(IF_EQUAL, KEYCTL.1[column], 8), step(LOAD, ARGUMENT)]);
+        for operation in OF_OWN_KEYRING {
+            rules.extend([unless(IF_EQUAL, operation, 1), step(RETURN, ALLOW)]);
+        }
+        rules.push(step(RETURN, REFUSE));
+    } else {
         OF_CONTAINERS.iter().for_each(|call| refuse(call, REFUSE));
         refuse(&CLONE3, UNKNOWN);
         by_argument.push((CLONE, IF_ANY_BIT, NEW_NAMESPACES));
@@ -237,8 +252,12 @@ mod tests {
                         assert_eq!(answer(call, 0), REFUSE, "{} {confinement:?}", call.0);
                     }
                     for call in OF_CONTAINERS.iter().filter(known) {
-                        assert_eq!(answer(call, 0), of_containers, "{} {confinement:?}", call.0);
+                        let expected = if KEYRINGS.contains(&call.0) { REFUSE } else { of_containers };
+                        assert_eq!(answer(call, 0), expected, "{} {confinement:?}", call.0);
                     }
+                    // As engines do; and what reads, searches and links keys.
+                    assert_eq!([1, 5, 6].map(|operation| answer(&KEYCTL, operation)), [of_containers; 3]);
+                    assert_eq!([8, 10, 11].map(|operation| answer(&KEYCTL, operation)), [REFUSE; 3]);
                     let clone3 = if of_containers == ALLOW { ALLOW } else { UNKNOWN };
                     assert_eq!(answer(&CLONE3, 0), clone3);
                     // As threads are made, and with a network of its own.
