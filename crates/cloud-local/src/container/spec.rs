@@ -1,5 +1,6 @@
 //! What a container is made of, in the words of the OCI runtime specification.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -57,17 +58,19 @@ const MASKED: [&str; 8] = [
     "/sys/firmware",
 ];
 
-/// Of this machine; what is below `/proc/sys/net` is the VM's own.
-const READ_ONLY: [&str; 10] = [
+/// Of this machine, with whatever else is in `/proc/sys`; what is below `/proc/sys/net` is the VM's own.
+const READ_ONLY: [&str; 12] = [
     "/proc/bus",
     "/proc/fs",
     "/proc/irq",
+    "/proc/mtrr",
     "/proc/sysrq-trigger",
     "/proc/sys/abi",
     "/proc/sys/debug",
     "/proc/sys/dev",
     "/proc/sys/fs",
     "/proc/sys/kernel",
+    "/proc/sys/user",
     "/proc/sys/vm",
 ];
 
@@ -121,7 +124,12 @@ fn makes_groups(container: &ContainerRecord) -> bool {
 
 fn read_only(container: &ContainerRecord) -> Vec<PathBuf> {
     let groups = if makes_groups(container) { Vec::new() } else { cgroup::hierarchies().unwrap_or_default() };
-    READ_ONLY.iter().map(PathBuf::from).chain(groups.into_iter().map(|group| group.point)).collect()
+    let groups = groups.into_iter().map(|group| group.point);
+    // Kernels differ in what they have there.
+    let kernel = fs::read_dir("/proc/sys").into_iter().flatten().flatten().map(|entry| entry.path());
+    let kernel = kernel.filter(|path| !path.ends_with("net"));
+    let paths: BTreeSet<PathBuf> = READ_ONLY.iter().map(PathBuf::from).chain(kernel).chain(groups).collect();
+    paths.into_iter().collect()
 }
 
 fn mounts(container: &ContainerRecord, machine: &Machine, is_systemd: bool, store: Option<&Path>) -> Value {

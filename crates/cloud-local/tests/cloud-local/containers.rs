@@ -46,6 +46,13 @@ fn a_container_has_a_root_processes_and_limits_of_its_own() {
         let refused = rig.inside(cid, &format!("({command}) && echo did it"));
         assert!(!refused.contains("did it"), "{command}");
     }
+    // What of the kernel's settings is not a network's is the machine's.
+    let mounts = rig.inside(cid, "cat /proc/self/mountinfo");
+    for setting in
+        fs::read_dir("/proc/sys").unwrap().map(|entry| entry.unwrap().path()).filter(|it| !it.ends_with("net"))
+    {
+        assert!(mounts.contains(&format!(" {} ro,", setting.display())), "{}: {mounts}", setting.display());
+    }
     let status = fs::read_to_string(format!("/proc/{}/status", rig.init(cid))).unwrap();
     let bounds = status.lines().find_map(|line| line.strip_prefix("CapBnd:")).unwrap();
     let bounds = u64::from_str_radix(bounds.trim(), 16).unwrap();
