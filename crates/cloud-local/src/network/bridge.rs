@@ -1,12 +1,14 @@
 //! The bridge of a subnet: made with its first VM, removed with its last. Its name says which state folder and subnet it
 //! belongs to, so nothing has to be remembered about it.
 
+use std::io;
 use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use ipnet::IpNet;
 use uuid::Uuid;
+use windlass_durable::file;
 
 use super::netlink::{Netlink, Used};
 use super::{Interface, NetworkError, outbound, refused};
@@ -58,6 +60,7 @@ pub(crate) fn ensure(netlink: &mut Netlink, interface: &Interface, may_go_out: b
             netlink.index(bridge).map_err(refused("look for", bridge))?
         }
     };
+    ignore_advertisements(bridge).map_err(refused("ignore routers on", bridge))?;
     let address = IpNet::new(*machine, subnet.prefix_len()).unwrap_or(IpNet::from(*machine));
     netlink.add_address(link, address).map_err(refused("give the bridge its address", address))?;
     if may_go_out {
@@ -67,6 +70,16 @@ pub(crate) fn ensure(netlink: &mut Netlink, interface: &Interface, may_go_out: b
         netlink.forbid_forwarding(bridge).map_err(refused("forbid forwarding from", bridge))?;
     }
     Ok(link)
+}
+
+/// Everybody on a bridge could say that it is the router of all others, and would get what they send beyond their subnet. Which ways
+/// there are is decided here, so nobody listens. A kernel without IPv6 never does; where `/proc/sys` is read-only, as in some
+/// containers, that gap stays.
+pub(crate) fn ignore_advertisements(link: &str) -> io::Result<()> {
+    match file::write_in_place(Path::new(&format!("/proc/sys/net/ipv6/conf/{link}/accept_ra")), "0") {
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ReadOnlyFilesystem) => Ok(()),
+        written => written,
+    }
 }
 
 /// Removes a bridge and all that goes with it; one that is gone already is a success.

@@ -80,7 +80,9 @@ fn set_up_inside(wiring: &Wiring, pid: u32) -> io::Result<()> {
     netlink.set_up(loopback)?;
     let mut links = Vec::new();
     for (number, interface) in wiring.interfaces.iter().enumerate() {
-        let link = netlink.index(&format!("eth{number}"))?;
+        let name = format!("eth{number}");
+        let link = netlink.index(&name)?;
+        bridge::ignore_advertisements(&name)?;
         netlink.set_up(link)?;
         for address in &interface.addresses {
             let address = IpNet::new(*address, interface.subnet.prefix_len()).map_err(io::Error::other)?;

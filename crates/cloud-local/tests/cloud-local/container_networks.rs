@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
@@ -151,6 +152,50 @@ fn a_container_reaches_out_only_where_it_is_configured() {
     assert!(!said("nft", &["list", "ruleset"]).contains("windlass"));
     other.kill().unwrap();
     other.wait().unwrap();
+}
+
+/// Says on an interface of a VM, as any root there can, that it is the router of all who listen.
+fn advertise_router(init: u32, link: u32) {
+    use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sockopt};
+    let namespace = fs::File::open(format!("/proc/{init}/ns/net")).unwrap();
+    let inside = move || {
+        let kind = Some(rustix::thread::LinkNameSpaceType::Network);
+        rustix::thread::move_into_link_name_space(namespace.as_fd(), kind).unwrap();
+        let socket = rustix::net::socket(AddressFamily::INET6, SocketType::RAW, Some(ipproto::ICMPV6)).unwrap();
+        sockopt::set_ipv6_multicast_hops(&socket, 255).unwrap();
+        // For half an hour, with a prefix from which everybody is to have an address.
+        let mut advertisement = vec![134, 0, 0, 0, 64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0];
+        advertisement.extend([3, 4, 64, 0xc0, 0, 0, 28, 32, 0, 0, 14, 16, 0, 0, 0, 0]);
+        advertisement.extend("2001:db8:bad::".parse::<std::net::Ipv6Addr>().unwrap().octets());
+        let everybody = std::net::SocketAddrV6::new("ff02::1".parse().unwrap(), 0, 0, link);
+        rustix::net::sendto(&socket, &advertisement, SendFlags::empty(), &everybody).unwrap();
+    };
+    std::thread::spawn(inside).join().unwrap();
+}
+
+#[test]
+fn a_vm_does_not_become_the_router_of_the_machine_or_of_other_vms() {
+    if !is_own_machine("container_networks::a_vm_does_not_become_the_router_of_the_machine_or_of_other_vms") {
+        return;
+    }
+    let rig = Rig::of_containers();
+    let stemcell = rig.system_stemcell();
+    let [evil, other] = ["10.77.0.5", "10.77.0.6"].map(|ip| rig.container(&stemcell, manual(ip)));
+    // It needs an address to speak with.
+    wait_for(|| {
+        let addresses = rig.inside(&evil, "ip -6 addr show dev eth0");
+        (addresses.contains("scope link") && !addresses.contains("tentative")).then_some(())
+    });
+    let link = rig.inside(&evil, "cat /sys/class/net/eth0/ifindex").trim().parse().unwrap();
+    advertise_router(rig.init(&evil), link);
+    // Whatever comes from there afterwards comes after it.
+    assert!(answers("10.77.0.5") && rig.inside(&other, "ping -c 1 -W 2 10.77.0.5").contains("1 packets received"));
+    for routes in [said("ip", &["-6", "route"]), rig.inside(&other, "ip -6 route")] {
+        assert!(!routes.contains("default") && !routes.contains("2001:db8:bad::"), "{routes}");
+    }
+    for vm in [evil, other] {
+        rig.ok("delete_vm", json!([vm]));
+    }
 }
 
 #[test]
