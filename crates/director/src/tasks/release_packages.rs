@@ -88,15 +88,24 @@ async fn keep_sources(
     for Listed { package, kept, .. } in listed {
         let archive = release.packages.get(&package.name);
         let own = kept.and_then(|kept| kept.source.clone());
+        if kept.is_some() && own.is_none() && !how.replaces {
+            tell_of_source_left_out(log, package);
+            packages.push(record(package, None));
+            continue;
+        }
         if let Some(own) = own.as_ref().filter(|own| own.sha1 != package.sha1) {
             differs(log, how, &format!("package '{}/{}'", package.name, package.version), &own.sha1)?;
         }
         // Any release may say of its packages that they have this fingerprint; their bytes are what the manifest wants, or not.
         let same = lenders.iter().filter(|lender| lender.fingerprint == package.fingerprint);
         let lent = || same.filter_map(|lender| lender.source.clone()).find(|lent| lent.sha1 == package.sha1);
+        let is_mended = match &own {
+            Some(own) => how.mends(director, (&own.blob, &own.sha1)).await?,
+            None => false,
+        };
         let keeping = async {
             match (archive, own) {
-                (Some(archive), own) if own.is_none() || how.fix => {
+                (Some(archive), own) if own.is_none() || is_mended => {
                     Ok(PackageSource { blob: keep_blob(director, archive).await?, sha1: package.sha1.clone() })
                 }
                 (_, Some(own)) => Ok(own),
@@ -107,11 +116,26 @@ async fn keep_sources(
             (Some(stage), None) => stage.part(&format!("{}/{}", package.name, package.version)).run(keeping).await?,
             _ => keeping.await?,
         };
-        packages.push(record(package, Some(source)));
+        let mut taken = record(package, Some(source));
+        // The list says what a package needs, and not its archive.
+        if let Some(kept) = kept.filter(|kept| kept.source.is_some() && !how.replaces) {
+            taken.dependencies.clone_from(&kept.dependencies);
+        }
+        packages.push(taken);
     }
     tell_of_kept(log, listed, false).await?;
-    tell_of_compiled(log, listed);
+    if how.replaces {
+        tell_of_compiled(log, listed);
+    }
     Ok(packages)
+}
+
+/// Of what was uploaded compiled, nobody can see what it was compiled from, but a source that is here is compiled for all who deploy the
+/// release on other stemcells: only an admin may say that it is the same.
+fn tell_of_source_left_out(log: &TaskLog, Package { name, version, .. }: &Package) {
+    log.warning(&format!(
+        "the source of package '{name}/{version}' is not taken: the package is here compiled, and others may run it; an admin can upload it"
+    ));
 }
 
 /// Whoever may upload can bring a compiled release before its sources are here, and nobody sees what it was compiled from.
@@ -220,7 +244,11 @@ async fn keep_compiled(
         if let Some(here) = here.filter(|here| here.sha1 != package.sha1) {
             differs(log, how, &format!("compiled package '{}/{}'", package.name, package.version), &here.sha1)?;
         }
-        if is_here && !how.fix {
+        let is_kept = match here {
+            Some(here) => !how.mends(director, (&here.blob, &here.sha1)).await?,
+            None => false,
+        };
+        if is_kept {
             continue;
         }
         let known = listed.iter().find(|it| it.package.name == package.name).and_then(|it| it.kept);

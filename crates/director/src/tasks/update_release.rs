@@ -5,7 +5,7 @@ use std::path::Path;
 use windlass_download::Download;
 use windlass_durable::{file, kill_point};
 use windlass_planning::records::{CompiledPackage, JobRecord, PackageRecord, ReleaseRecord};
-use windlass_release::{JobEntry, Release, ReleaseManifest, Version};
+use windlass_release::{JobEntry, Package, Release, ReleaseManifest, Version};
 use windlass_stemcell::digest::verify as verify_digest;
 
 use super::release_packages::{self, TakenPackages};
@@ -23,6 +23,19 @@ pub(super) struct ReleaseUpload {
     pub(super) rebase: bool,
     /// The user may change what deployments of all teams use.
     pub(super) replaces: bool,
+}
+
+impl ReleaseUpload {
+    /// Whether an archive that is here is stored again. Admins say so. Who may only upload mends what is gone or damaged: what is stored again is
+    /// compiled again for all who deploy it.
+    pub(super) async fn mends(self, director: &Director, (blob, digest): (&str, &str)) -> Result<bool, TaskError> {
+        if !self.fix || self.replaces {
+            return Ok(self.fix);
+        }
+        let Ok(found) = director.blobs.file(RELEASES, blob, Some(digest)).await else { return Ok(true) };
+        let digest = digest.to_owned();
+        blocking(move || Ok(verify_digest(found.as_ref(), &digest).is_err())).await
+    }
 }
 
 /// Takes a tarball.
@@ -112,7 +125,7 @@ async fn take(
     if how.rebase {
         release.manifest.version = rebased(&known, &release.manifest)?;
     }
-    step(log, "Resolving package dependencies", async { check(&known, &release.manifest) }).await?;
+    step(log, "Resolving package dependencies", async { check(&known, &release.manifest, how) }).await?;
     let created = match release.manifest.is_compiled {
         true => "Compiled Release has been created",
         false => "Release has been created",
@@ -150,8 +163,8 @@ fn rebased(known: &[ReleaseRecord], manifest: &ReleaseManifest) -> Result<String
     Ok(next.map_err(|error| refused(error.to_string()))?.to_string())
 }
 
-/// A version that is there already must be the same.
-fn check(known: &[ReleaseRecord], manifest: &ReleaseManifest) -> Result<(), TaskError> {
+/// A version that is there already must be the same. Others deploy it, so only admins add to it.
+fn check(known: &[ReleaseRecord], manifest: &ReleaseManifest, how: ReleaseUpload) -> Result<(), TaskError> {
     let same = known.iter().find(|release| release.name == manifest.name && release.version == manifest.version);
     let Some(release) = same else { return Ok(()) };
     let name = format!("{}/{}", release.name, release.version);
@@ -178,7 +191,17 @@ fn check(known: &[ReleaseRecord], manifest: &ReleaseManifest) -> Result<(), Task
             return Err(TaskError::refused(30012, format!("package {name}")));
         }
     }
-    Ok(())
+    let is_new_job = |job: &&JobEntry| !release.jobs.iter().any(|known| known.name == job.name);
+    let is_new = |package: &&Package| !release.packages.iter().any(|known| known.name == package.name);
+    let new_job = manifest.jobs.iter().find(is_new_job).map(|job| format!("job '{}'", job.name));
+    let new = new_job.or_else(|| manifest.all_packages().find(is_new).map(|it| format!("package '{}'", it.name)));
+    match new.filter(|_| !how.replaces) {
+        Some(new) => {
+            let reason = format!("release '{name}' is here without the {new}; only an admin may add to it");
+            Err(TaskError::refused(600000, reason))
+        }
+        None => Ok(()),
+    }
 }
 
 fn commit(manifest: &ReleaseManifest) -> (String, bool) {
@@ -229,8 +252,12 @@ async fn keep_jobs(
         if let Some(kept) = kept.filter(|kept| kept.sha1 != entry.sha1) {
             differs(log, how, &format!("job '{}/{}'", entry.name, entry.version), &kept.sha1)?;
         }
+        let is_mended = match kept {
+            Some(kept) => how.mends(director, (&kept.blob, &kept.sha1)).await?,
+            None => false,
+        };
         let keeping = async {
-            match kept.filter(|_| !how.fix) {
+            match kept.filter(|_| !is_mended) {
                 Some(kept) => Ok::<_, TaskError>((kept.blob.clone(), kept.sha1.clone())),
                 None => Ok((keep_blob(director, &archive.archive).await?, entry.sha1.clone())),
             }

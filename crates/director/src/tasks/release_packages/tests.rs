@@ -229,6 +229,24 @@ async fn who_may_only_upload_brings_nothing_compiled_for_releases_that_are_here(
     assert_eq!((refused.code(), keys(&site).await), (600000, 2));
 }
 
+/// On a stemcell that it is not compiled for, what others run was taken from the newest of the line; with a source, that is compiled.
+#[tokio::test]
+async fn who_may_only_upload_brings_no_source_for_what_is_here_compiled() {
+    let site = Site::new().await;
+    site.upload(&whole("toronto-os/1"), false).await.unwrap();
+    let uploader = ReleaseUpload { fix: false, rebase: false, replaces: false };
+    for how in [uploader, ReleaseUpload { fix: true, ..uploader }] {
+        site.upload_as(SHOP, how).await.unwrap();
+        let warned = site.warnings().iter().filter(|warning| warning.contains("the package is here compiled")).count();
+        assert_eq!(warned, 2, "{:?}", site.warnings());
+        let shop = shown(&site, "shop").await;
+        assert_eq!(shop["packages"][0]["blobstore_id"], Value::Null, "{shop}");
+    }
+    site.upload(SHOP, false).await.unwrap();
+    let shop = shown(&site, "shop").await;
+    assert!(shop["packages"][0]["blobstore_id"].is_string(), "an admin may: {shop}");
+}
+
 #[tokio::test]
 async fn what_a_director_has_compiled_need_not_be_sent() {
     let site = Site::new().await;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use windlass_planning::records::CompilationKey;
 use windlass_render::{Backends, Renderer};
 
 use super::*;
@@ -121,6 +122,59 @@ async fn who_may_only_upload_changes_nothing_that_others_deploy() {
     assert_eq!((on_record().await.0, on_record().await.2), (before.0, before.2));
     site.upload(&evil("version: '1'"), true).await.unwrap();
     assert_eq!(on_record().await.0, "evil");
+}
+
+/// The release of [`of`] with a second package, which the first one needs.
+fn with_another_package(version: &str, job: &[u8], package: &[u8]) -> Vec<u8> {
+    let sha256 = sha256(package);
+    let manifest = format!(
+        "name: bad\nversion: '{version}'\njobs: [{{name: j, version: f, fingerprint: f, sha1: 'sha256:{}'}}]\npackages:\n\
+         - {{name: p, version: g, fingerprint: g, sha1: 'sha256:{sha256}', dependencies: [q]}}\n\
+         - {{name: q, version: h, fingerprint: h, sha1: 'sha256:{sha256}', dependencies: []}}\n",
+        self::sha256(job)
+    );
+    let archives = ["packages/p.tgz", "packages/q.tgz"].map(|name| (name, package.to_vec()));
+    tgz(&[&[("release.MF", manifest.into_bytes()), ("jobs/j.tgz", job.to_vec())], &archives[..]].concat())
+}
+
+/// The list of a release says what its packages need. To mend a package was to say so for all who deploy it, and to have it compiled again.
+#[tokio::test]
+async fn who_may_only_upload_does_not_say_what_packages_of_others_need_nor_adds_to_their_releases() {
+    let site = Site::new().await;
+    let store = &site.bench.director.store;
+    let package = tgz(&[("./packaging", b"true".to_vec())]);
+    let job = tgz(&[("./job.MF", b"name: j\n".to_vec()), ("./monit", Vec::new())]);
+    let release = of(&job, &package, "");
+    site.upload(&release, false).await.unwrap();
+    let key = CompilationKey {
+        release: "bad".into(),
+        package: "p".into(),
+        version: "g".into(),
+        os: "os".into(),
+        stemcell: "1".into(),
+        dependency_key: "[]".into(),
+    };
+    let compiled = CompiledPackage { key, build: 1, sha1: "0".into(), blob: "compiled".into() };
+    store.add_compiled_package(&compiled).await.unwrap();
+    let on_record = async || {
+        let package = store.package_of_release("bad", "p", "g").await.unwrap().unwrap();
+        (package.dependencies, package.source.unwrap().blob, store.compiled_packages().await.unwrap().len())
+    };
+    let before = on_record().await;
+    assert_eq!((before.0.len(), before.2), (0, 1));
+    let fix = ReleaseUpload { fix: true, ..UPLOADER };
+    let refused = site.upload_as(&with_another_package("1", &job, &package), fix).await.unwrap_err().to_string();
+    assert_eq!(refused, "release 'bad/1' is here without the package 'q'; only an admin may add to it");
+    site.upload_as(&with_another_package("2", &job, &package), fix).await.unwrap();
+    assert_eq!(on_record().await, before);
+
+    // What is damaged is mended, with the same bytes.
+    std::fs::write(site.folder().join(&before.1), "damaged").unwrap();
+    site.upload_as(&with_another_package("2", &job, &package), fix).await.unwrap();
+    let mended = on_record().await;
+    assert!(mended.0.is_empty() && mended.1 != before.1, "{mended:?}");
+    site.upload(&with_another_package("2", &job, &package), true).await.unwrap();
+    assert_eq!(on_record().await.0, ["q"], "an admin may");
 }
 
 /// A release that was downloaded brings the packages that its author made, whatever fingerprints others gave to theirs.
