@@ -38,7 +38,8 @@ pub(super) async fn run(
 ) -> Result<(), TaskError> {
     let stage = log.stage("Compiling packages", &[], plan.packages.len());
     let queue = Queue::new(&plan.packages);
-    let compilation = Compilation { director, log, deployment, plan, stage, queue };
+    let reuses_vms = plan.reuse_vms && has_no_team(director, deployment).await?;
+    let compilation = Compilation { director, log, deployment, plan, reuses_vms, stage, queue };
     let each = plan.workers.iter().map(|worker| -> BoxFuture<'_, _> { Box::pin(compilation.work(worker)) });
     let at_once = if plan.at_once == 0 { plan.workers.len() } else { plan.at_once };
     all(Box::new(each), at_once.max(1)).await
@@ -49,8 +50,16 @@ struct Compilation<'a> {
     log: &'a TaskLog,
     deployment: &'a DeploymentName,
     plan: &'a CompilationPlan,
+    /// Whether a worker compiles several packages on one VM.
+    reuses_vms: bool,
     stage: EventStage,
     queue: Queue<'a>,
+}
+
+/// Whether nobody but admins says what a deployment has. A team may deploy a release that has packages of its own beside those of everybody, and
+/// a script of the former may change the VM that it runs on.
+async fn has_no_team(director: &Director, deployment: &DeploymentName) -> Result<bool, TaskError> {
+    Ok(director.store.teams_of(deployment).await?.is_none_or(|teams| teams.is_empty()))
 }
 
 impl<'a> Compilation<'a> {
@@ -78,7 +87,7 @@ impl<'a> Compilation<'a> {
             if !errors.is_empty() {
                 break;
             }
-            if !self.plan.reuse_vms
+            if !self.reuses_vms
                 && let Some(execution) = &mut execution
             {
                 errors.extend(self.give_up_vm(execution, "it compiled its package").await);
@@ -378,6 +387,17 @@ mod tests {
             queue.ended(package, true);
         }
         assert_eq!((order.as_slice(), vms), (&["d", "b", "c", "a"][..], 2));
+    }
+
+    /// A team could add a package to a release of everybody, and have it compiled beside those that everybody has.
+    #[tokio::test]
+    async fn a_team_has_each_package_compiled_on_a_vm_of_its_own() {
+        let test = crate::testing::TestDirector::new().await;
+        let store = &test.director.store;
+        store.add_deployment(&"of-team".into(), &["shop".to_owned()]).await.unwrap();
+        store.add_deployment(&"of-admins".into(), &[]).await.unwrap();
+        assert!(!has_no_team(&test.director, &"of-team".into()).await.unwrap());
+        assert!(has_no_team(&test.director, &"of-admins".into()).await.unwrap());
     }
 
     #[test]
