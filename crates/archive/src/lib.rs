@@ -15,7 +15,7 @@
 pub mod copies;
 pub mod digest;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::unix::ffi::OsStrExt;
@@ -66,6 +66,40 @@ impl Limits {
         let total = space.f_blocks.saturating_mul(space.f_frsize);
         let available = space.f_bavail.saturating_mul(space.f_frsize);
         Ok(Self { bytes: available.saturating_sub(RESERVE.min(total / 20)), ..Self::default() })
+    }
+}
+
+/// Looks, while something is written, whether its file system keeps its reserve. Others write to it as well, and each was told at its start
+/// that all of the rest is theirs.
+#[derive(Debug)]
+pub struct Space {
+    folder: PathBuf,
+    unseen: u64,
+}
+
+impl Space {
+    /// How many bytes are written between two looks: little, because hundreds may write at once.
+    pub const LOOK: u64 = 256 << 10;
+
+    pub fn of(folder: &Path) -> Self {
+        // It is looked before the first byte.
+        Self { folder: folder.to_owned(), unseen: Self::LOOK }
+    }
+
+    /// Before so many bytes are written.
+    pub fn take(&mut self, bytes: u64) -> io::Result<()> {
+        self.unseen = self.unseen.saturating_add(bytes);
+        if self.unseen < Self::LOOK {
+            return Ok(());
+        }
+        self.unseen = 0;
+        match Limits::of_space(&self.folder)?.bytes {
+            0 => {
+                let words = format!("there is no space left in {}; free some on this machine", self.folder.display());
+                Err(io::Error::new(io::ErrorKind::StorageFull, words))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -134,14 +168,29 @@ struct Left {
     entries: Cell<u64>,
     holes: Cell<u64>,
     deadline: Option<Instant>,
+    space: Option<RefCell<Space>>,
 }
 
 impl Budget {
     /// All of `limits`; the time begins now.
     pub fn new(limits: Limits) -> Self {
+        Self::with(limits, None)
+    }
+
+    /// For archives that are unpacked into `folder`, beside others.
+    pub fn of_space(folder: &Path) -> io::Result<Self> {
+        Ok(Self::with(Limits::of_space(folder)?, Some(RefCell::new(Space::of(folder)))))
+    }
+
+    fn with(limits: Limits, space: Option<RefCell<Space>>) -> Self {
         let deadline = Instant::now().checked_add(limits.time);
         let (bytes, entries, holes) = (Cell::new(limits.bytes), Cell::new(limits.entries), Cell::new(MOST_HOLES));
-        Self(Rc::new(Left { limits, bytes, entries, holes, deadline }))
+        Self(Rc::new(Left { limits, bytes, entries, holes, deadline, space }))
+    }
+
+    fn check_space(&self, bytes: usize) -> Result<(), Refusal> {
+        let Some(space) = &self.0.space else { return Ok(()) };
+        space.borrow_mut().take(bytes as u64).map_err(|_| Refusal::Bytes(self.0.limits.bytes))
     }
 
     fn check_time(&self) -> Result<(), Refusal> {
@@ -215,7 +264,7 @@ impl<R: Read> Tarball<R> {
         loop {
             passed.limit_to(LARGEST_HEADER, Refusal::Header);
             let Some(entry) = entries.next() else { break };
-            let mut entry = entry.map_err(&damaged)?;
+            let mut entry = entry.map_err(|error| damaged(unquoted(error)))?;
             budget.take_entry().and_then(|()| check_name(&entry)).map_err(|refusal| damaged(refusal.into()))?;
             let is_sparse = entry.header().entry_type().is_gnu_sparse();
             let size = if is_sparse { entry.header().entry_size().map_err(&damaged)? } else { entry.size() };
@@ -234,6 +283,14 @@ impl<R: Read> Tarball<R> {
         passed.limit_to(budget.0.bytes.get(), Refusal::Bytes(budget.0.limits.bytes));
         io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(&damaged)?;
         Ok(())
+    }
+}
+
+/// The reader quotes what it took for a header. Who may only name a URL would be told what only this machine can fetch from there.
+fn unquoted(error: io::Error) -> io::Error {
+    match error.to_string().starts_with("numeric field") {
+        true => io::Error::new(error.kind(), "it has something else where a header of a tar archive belongs"),
+        false => error,
     }
 }
 
@@ -290,6 +347,7 @@ impl<R: Read> Read for Guarded<R> {
         }
         let most = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         let read = self.reader.read(&mut buffer[..most])?;
+        self.budget.check_space(read)?;
         self.passed.bytes.set(bytes + read as u64);
         Ok(read)
     }
@@ -341,6 +399,34 @@ mod tests {
         }
         header.set_cksum();
         [header.as_bytes().repeat(files), vec![0; 1024]].concat()
+    }
+
+    /// Several that are unpacked at once filled a disk that had room for each of them.
+    #[test]
+    fn what_others_take_meanwhile_is_noticed() {
+        // A file system without room.
+        let mut space = Space::of(Path::new("/proc"));
+        let full = space.take(1).unwrap_err();
+        assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+        assert!(full.to_string().contains("no space left in /proc; free some"), "{full}");
+        space.take(Space::LOOK - 1).unwrap();
+        space.take(1).unwrap_err();
+        let folder = tempfile::tempdir().unwrap();
+        Space::of(folder.path()).take(u64::MAX).unwrap();
+
+        let limits = Limits { bytes: 1 << 20, ..Limits::default() };
+        let budget = Budget::with(limits, Some(RefCell::new(Space::of(Path::new("/proc")))));
+        let read = Tarball::within(holes(0, 1).as_slice(), &budget).each(|error| Refusal::of(&error), |_| Ok(()));
+        assert_eq!(read, Err(Some(Refusal::Bytes(1 << 20))));
+    }
+
+    #[test]
+    fn what_is_no_archive_is_not_quoted() {
+        for start in ["", "x".repeat(148).as_str()] {
+            let text = format!("{start}secret{}", "y".repeat(2000));
+            let told = Tarball::new(text.as_bytes()).each(|error| error.to_string(), |_| Ok(())).unwrap_err();
+            assert_eq!(told, "it has something else where a header of a tar archive belongs");
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub(crate) const MADE: Drawer = Drawer("blobs");
 const LOGS_KEPT: i64 = 10 * 24 * 60 * 60;
 
 /// How many bytes of logs one user may have here; of more, the oldest go. A team chooses what its VMs log, and how often it is fetched.
-const LOGS_OF_A_USER: u64 = 4 << 30;
+pub(crate) const LOGS_OF_A_USER: u64 = 4 << 30;
 
 /// why blobs cannot be looked after
 #[derive(Debug, thiserror::Error)]

@@ -9,14 +9,14 @@ use reqwest::header::{ACCEPT_ENCODING, IF_RANGE, RANGE};
 use reqwest::{Client, Response, StatusCode};
 use tokio::fs::File;
 use tokio::io::{AsyncSeekExt, AsyncWriteExt};
-use windlass_archive::Limits;
+use windlass_archive::{Limits, Space};
 
 use crate::error::DownloadError;
 use crate::progress::{Part, Progress};
 use crate::{Patience, shown};
 
-/// How often it is looked whether the disk takes more, where the server does not say how much will come.
-const LOOK: u64 = 64 << 20;
+/// How often it is looked whether the disk takes more: a server may say anything of how much will come, and others write as well.
+const LOOK: u64 = Space::LOOK;
 
 /// How a request ended.
 #[derive(Debug)]

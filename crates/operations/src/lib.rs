@@ -10,6 +10,7 @@
 //! - [`software`]: jobs and packages on their way to a VM.
 //! - [`steps`]: every operation as a table of steps.
 //! - [`settle`]: what becomes of intents that an earlier run left open.
+//! - [`full_disk`]: whether there is room for what VMs send.
 //! - [`clock`]: times as the API and the records write them.
 //! - `testing`: a ledger in memory, and what every ledger must do; with the feature of that name.
 
@@ -20,6 +21,7 @@ pub mod agents;
 pub mod clock;
 pub mod clouds;
 pub mod cpi_caller;
+pub mod full_disk;
 mod late_values;
 pub mod ledger;
 mod send;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use windlass_archive::digest::Digest;
-use windlass_archive::{Budget, Limits, Tarball, decompressed, first_bytes, inside};
+use windlass_archive::{Budget, Limits, Space, Tarball, decompressed, first_bytes, inside};
 
 use crate::error::ReleaseError;
 use crate::job::Job;
@@ -166,11 +166,14 @@ fn open(path: &Path) -> Result<File, ReleaseError> {
 fn copy(from: &mut impl Read, path: &Path, damaged: impl Fn(io::Error) -> ReleaseError) -> Result<(), ReleaseError> {
     let cannot_write = |source| ReleaseError::Write { path: path.to_owned(), source };
     let mut to = File::create_new(path).map_err(cannot_write)?;
+    let mut space = Space::of(path.parent().unwrap_or(Path::new(".")));
     let mut buffer = vec![0; 64 * 1024];
     loop {
         match from.read(&mut buffer) {
             Ok(0) => return Ok(()),
-            Ok(count) => to.write_all(&buffer[..count]).map_err(cannot_write)?,
+            Ok(count) => {
+                space.take(count as u64).and_then(|()| to.write_all(&buffer[..count])).map_err(cannot_write)?;
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(damaged(error)),
         }

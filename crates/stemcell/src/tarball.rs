@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 
-pub(crate) use windlass_archive::{Budget, GZIP, Limits, TarEntry, Tarball, first_bytes, inside};
+pub(crate) use windlass_archive::{Budget, GZIP, Limits, Space, TarEntry, Tarball, first_bytes, inside};
 
 use crate::meter::Meter;
 

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use windlass_archive::{Budget, Limits, Refusal};
+use windlass_archive::{Budget, Refusal};
 use windlass_contract::cpi::methods::CreateStemcell;
 use windlass_contract::cpi::{CpiError, ErrorType};
 use windlass_contract::explain;
@@ -57,12 +57,12 @@ fn fill(source: &Source, root: &Path) -> Result<(), CpiError> {
         Source::Folder(_) => return Ok(()),
         Source::Image(image) => {
             fs::create_dir(root).map_err(unwritable)?;
-            let budget = Budget::new(Limits::of_space(root).map_err(unwritable)?);
+            let budget = Budget::of_space(root).map_err(unwritable)?;
             unpack(image, root, &budget).map_err(|error| refused(&error))?;
         }
         Source::Oci(image) => {
             fs::create_dir(root).map_err(unwritable)?;
-            let budget = Budget::new(Limits::of_space(root).map_err(unwritable)?);
+            let budget = Budget::of_space(root).map_err(unwritable)?;
             image.unpack(root, &budget).map_err(|error| refused_oci(&error))?;
         }
     }

@@ -9,7 +9,7 @@ use futures_util::StreamExt;
 use serde::Deserialize;
 use tokio::io::AsyncWriteExt;
 
-use windlass_archive::Limits;
+use windlass_archive::{Limits, Space};
 use windlass_blobs::BlobError;
 use windlass_durable::file;
 
@@ -59,8 +59,6 @@ struct Remote {
 
 /// How many bytes may say where to fetch a file. Nobody waits for a turn to send them, so each connection may bring so many.
 const LARGEST_LOCATION: usize = 64 << 10;
-/// How often it is looked whether the disk takes more.
-const LOOK: u64 = 64 << 20;
 
 /// Takes the whole body: a client whose upload breaks off sends it again.
 pub(super) async fn take(director: &Director, request: Request, what: &str) -> Result<Upload, ApiError> {
@@ -109,15 +107,14 @@ async fn receive(director: &Director, request: Request, what: &str) -> Result<Re
     let received = Received { path, is_kept: false };
     must_have_room(director, announced)?;
     let mut body = request.into_body().into_data_stream();
-    let mut unseen = 0;
+    // Hundreds of clients may send at once, and were told the same.
+    let mut space = Space::of(&director.folders.temporary());
     while let Some(chunk) = body.next().await {
         let chunk = chunk.map_err(|_| ApiError::bad_request(50000, "the upload broke off"))?;
-        file.write_all(&chunk).await?;
-        unseen += chunk.len() as u64;
-        if unseen > LOOK {
-            unseen = 0;
-            must_have_room(director, 0)?;
+        if space.take(chunk.len() as u64).is_err() {
+            must_have_room(director, chunk.len() as u64)?;
         }
+        file.write_all(&chunk).await?;
     }
     // What is written last is refused here.
     file.sync_all().await?;

@@ -11,7 +11,7 @@ use serde_json::json;
 use windlass_agent_client::{CallError, Cancellation};
 use windlass_archive::Limits;
 use windlass_durable::file;
-use windlass_operations::clock;
+use windlass_operations::{clock, full_disk};
 use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::{CurrentInstance, Selection};
 use windlass_planning::records::{InstanceRecord, VmRecord};
@@ -21,7 +21,7 @@ use super::prepare::reload;
 use super::update_deployment::all;
 use super::{TaskError, TaskLog};
 use crate::Director;
-use crate::blobs::{self, CollectError};
+use crate::blobs::{self, CollectError, LOGS_OF_A_USER};
 
 /// How many agents are asked at once.
 const AT_ONCE: usize = 32;
@@ -29,8 +29,8 @@ const AT_ONCE: usize = 32;
 const LARGEST: u64 = 1 << 30;
 /// How long an agent may take to end what nobody waits for any more. It does one thing after the other, and would come to nothing else.
 const ENDING: Duration = Duration::from_secs(5);
-/// How often it is looked whether the disk is full.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// How often it is looked how much there is of all logs of a task.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 /// why logs were not fetched
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +49,11 @@ pub(crate) enum FetchLogsError {
     /// the disk has no room for them
     #[error("there is no space left for the logs in {}; free some on this machine", .0.display())]
     NoSpace(PathBuf),
+    /// they are more than a user may have
+    #[error(
+        "the logs of all instances have more than {0} GiB together; fetch those of fewer instances, or of some jobs with --job"
+    )]
+    TooMuch(u64),
     /// nobody waits for them any more
     #[error("the task was cancelled before the logs were here")]
     Cancelled,
@@ -100,7 +105,10 @@ pub(super) async fn run(
                 Ok(part.run(unless_cancelled(log, ENDING, fetching)).await.map(drop)?)
             }));
         }
-        all(Box::new(each.into_iter()), AT_ONCE).await?;
+        tokio::select! {
+            fetched = all(Box::new(each.into_iter()), AT_ONCE) => fetched?,
+            too_much = too_much(&folder, LOGS_OF_A_USER) => return Err(too_much.into()),
+        }
         let packed = match chosen.as_slice() {
             [(record, _)] => folder.join(file_name(record)),
             _ => {
@@ -170,15 +178,20 @@ pub(super) async fn fetch_some(
     Ok(packed.sha1)
 }
 
-/// Waits until the disk has no more than its reserve left. Many VMs may send as much as each may, and a full disk stops everybody.
 async fn no_space(into: &Path) -> FetchLogsError {
     let folder = into.parent().unwrap_or(Path::new("."));
+    full_disk::wait_for(folder).await.map_or_else(Into::into, |()| FetchLogsError::NoSpace(folder.to_owned()))
+}
+
+/// Waits until the logs in a folder have more bytes than a user may have of them.
+async fn too_much(folder: &Path, most: u64) -> FetchLogsError {
     loop {
-        match Limits::of_space(folder) {
-            Ok(Limits { bytes: 0, .. }) => return FetchLogsError::NoSpace(folder.to_owned()),
-            Ok(_) => tokio::time::sleep(LOOK_AGAIN).await,
-            Err(error) => return error.into(),
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let size: u64 = entries.filter_map(|entry| Some(entry.metadata().ok()?.len())).sum();
+        if size > most {
+            return FetchLogsError::TooMuch(most >> 30);
         }
+        tokio::time::sleep(LOOK_AGAIN).await;
     }
 }
 
@@ -235,9 +248,12 @@ mod tests {
         let full = no_space(Path::new("/proc/logs")).await.to_string();
         assert!(full.contains("no space left for the logs in /proc; free some"), "{full}");
         let folder = tempfile::tempdir().unwrap();
-        let waits = tokio::time::timeout(3 * LOOK_AGAIN, no_space(&folder.path().join("logs"))).await;
+        let waits = tokio::time::timeout(LOOK_AGAIN, no_space(&folder.path().join("logs"))).await;
         assert!(waits.is_err(), "there is space");
         std::fs::write(folder.path().join("a"), "x").unwrap();
+        let waits = tokio::time::timeout(2 * LOOK_AGAIN, too_much(folder.path(), 1)).await;
+        assert!(waits.is_err(), "there is no more than that");
+        assert!(matches!(too_much(folder.path(), 0).await, FetchLogsError::TooMuch(0)));
         pack(folder.path().to_owned(), folder.path().join("together")).await.unwrap();
     }
 }

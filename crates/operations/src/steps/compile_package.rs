@@ -11,6 +11,7 @@ use windlass_planning::records::VmRecord;
 
 use super::step::steps;
 use super::{Context, Operation, StepError, run};
+use crate::full_disk;
 
 /// What a compiled package may have.
 const LARGEST: u64 = 64 << 30;
@@ -108,9 +109,14 @@ async fn fetch(op: &mut CompilePackage) -> Result<(), StepError> {
     let refused = |why: String| StepError::NotCompiled { package: op.name.clone(), why };
     let compiled = op.compiled.clone().ok_or_else(|| refused("the agent did not say where it is".to_owned()))?;
     let agent = op.context.agent(&op.vm);
-    let most = room(op.into.parent().unwrap_or(Path::new("."))).map_err(refused)?;
-    // A VM may send as slowly as it likes.
-    if !op.context.unless_cancelled(agent.get_blob(&compiled.blobstore_id, &op.into, most)).await? {
+    let folder = op.into.parent().unwrap_or(Path::new("."));
+    let most = room(folder).map_err(refused)?;
+    // A VM may send as slowly as it likes, and several at once, each as much as there was room for.
+    let is_there = tokio::select! {
+        fetched = op.context.unless_cancelled(agent.get_blob(&compiled.blobstore_id, &op.into, most)) => fetched?,
+        full = full_disk::wait_for(folder) => return Err(refused(full.map_or_else(|error| explain(&error), |()| no_space(folder)))),
+    };
+    if !is_there {
         return Err(refused(format!("it has no blob {}", compiled.blobstore_id)));
     }
     let into = op.into.clone();
@@ -125,9 +131,13 @@ async fn fetch(op: &mut CompilePackage) -> Result<(), StepError> {
 /// How large the result may be: no worker fills the disk.
 fn room(folder: &Path) -> Result<u64, String> {
     match Limits::of_space(folder).map_err(|error| explain(&error))?.bytes {
-        0 => Err(format!("there is no space left for it in {}; free some on this machine", folder.display())),
+        0 => Err(no_space(folder)),
         left => Ok(LARGEST.min(left)),
     }
+}
+
+fn no_space(folder: &Path) -> String {
+    format!("there is no space left for it in {}; free some on this machine", folder.display())
 }
 
 #[test]
