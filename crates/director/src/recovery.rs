@@ -153,7 +153,7 @@ async fn go_on_or_end(director: &Director, task: &ClaimedTask<Job>) -> Result<()
 
 /// Removes files of an earlier run, but for tarballs of tasks that have not ended.
 async fn remove(director: &Director, files: Vec<PathBuf>) {
-    let needed = match director.store.unfinished_jobs::<Job>().await {
+    let needed = match director.store.unfinished_uploads::<Job>().await {
         Ok(jobs) => jobs.iter().filter_map(Job::tarball).map(Path::to_owned).collect::<Vec<_>>(),
         Err(error) => {
             tracing::error!(error = explain(&error), "files of an earlier run are not removed");
@@ -204,6 +204,17 @@ mod tests {
 
     async fn queue(director: &Director, job: Job) -> i64 {
         director.store.add_task(&NewTask { job, user: "me".into(), context_id: String::new() }).await.unwrap()
+    }
+
+    /// Five hundred deploys that waited, of two megabytes each, took gigabytes of memory at a start.
+    #[tokio::test]
+    async fn of_tasks_that_wait_only_uploads_are_read_at_a_start() {
+        let bench = TestDirector::new().await;
+        let director = &bench.director;
+        queue(director, Job::DeleteOrphanDisks { disks: Vec::new() }).await;
+        let tarball = director.folders.temporary().join("upload");
+        queue(director, Job::UpdateRelease { tarball, fix: false, rebase: false, replaces: false }).await;
+        assert_eq!(director.store.unfinished_uploads::<Job>().await.unwrap().len(), 1);
     }
 
     /// After a restore, numbers of tasks are given again. Who follows such a task must not see what an unknown one did.

@@ -13,7 +13,7 @@ use windlass_planning::plan::Selection;
 
 use crate::Director;
 use crate::store::{NewTask, StoreError, StoredJob};
-use crate::tasks::Job;
+use crate::tasks::{Job, outputs};
 
 /// The user of its tasks.
 const NAME: &str = "_director";
@@ -135,12 +135,13 @@ async fn take_snapshots(director: &Director) -> Result<(), StoreError> {
 }
 
 /// Keeps the newest tasks of each type, versions of each config, and events.
-async fn thin_out(director: &Director) -> Result<(), StoreError> {
+pub(crate) async fn thin_out(director: &Director) -> Result<(), StoreError> {
     let keep = i64::try_from(director.settings.schedules.keep_tasks).unwrap_or(i64::MAX);
     director.store.forget_tasks(keep).await?;
     if let Err(error) = remove_forgotten_logs(director).await {
         tracing::warn!(error = explain(&error), "logs of old tasks cannot be removed");
     }
+    outputs::thin_out(director).await?;
     director.store.forget_configs(CONFIGS).await?;
     director.store.forget_events(EVENTS).await
 }

@@ -317,12 +317,14 @@ impl Store {
         rows.iter().map(read_with_job).collect()
     }
 
-    /// What tasks are to do that have not ended; those that cannot be read are left out.
-    pub(crate) async fn unfinished_jobs<J: StoredJob>(&self) -> Result<Vec<J>, StoreError> {
-        let jobs: Vec<String> =
-            sqlx::query_scalar("SELECT job FROM tasks WHERE state IN ('queued', 'processing', 'cancelling')")
-                .fetch_all(self.database.pool())
-                .await?;
+    /// What uploads that have not ended are to do; those that cannot be read are left out. Of other tasks each may have megabytes of
+    /// manifest, and there may be hundreds.
+    pub(crate) async fn unfinished_uploads<J: StoredJob>(&self) -> Result<Vec<J>, StoreError> {
+        let jobs: Vec<String> = sqlx::query_scalar(
+            "SELECT job FROM tasks WHERE state IN ('queued', 'processing', 'cancelling') AND type IN ('update_release', 'update_stemcell')",
+        )
+        .fetch_all(self.database.pool())
+        .await?;
         Ok(jobs.iter().filter_map(|job| from_json("tasks.job", job).ok()).collect())
     }
 
@@ -347,6 +349,12 @@ impl Store {
     pub(crate) async fn task_ids(&self) -> Result<HashSet<i64>, StoreError> {
         let ids: Vec<i64> = sqlx::query_scalar("SELECT id FROM tasks").fetch_all(self.database.pool()).await?;
         Ok(ids.into_iter().collect())
+    }
+
+    /// The ids and users of all tasks that ended, the newest first.
+    pub(crate) async fn ended_tasks(&self) -> Result<Vec<(i64, String)>, StoreError> {
+        let ended = "SELECT id, username FROM tasks WHERE state IN ('done', 'error', 'cancelled') ORDER BY id DESC";
+        Ok(sqlx::query_as(ended).fetch_all(self.database.pool()).await?)
     }
 
     /// Forgets tasks that ended, but for the newest of each type, some of each type of every deployment that is there, and those

@@ -4,11 +4,12 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use windlass_archive::Limits;
 use windlass_contract::{explain, shortened};
 use windlass_database::Lead;
 use windlass_operations::clock;
@@ -39,7 +40,7 @@ pub(crate) enum OutputKind {
 }
 
 impl OutputKind {
-    const ALL: [Self; 5] = [Self::Event, Self::Result, Self::Debug, Self::Cpi, Self::Steps];
+    pub(super) const ALL: [Self; 5] = [Self::Event, Self::Result, Self::Debug, Self::Cpi, Self::Steps];
 
     /// By the word that clients use.
     pub(crate) fn parse(word: &str) -> Option<Self> {
@@ -72,7 +73,11 @@ pub(crate) struct TaskLog {
 struct Inner {
     task: i64,
     lead: Arc<Lead>,
+    folder: PathBuf,
     files: Mutex<Vec<(OutputKind, File)>>,
+    written: AtomicU64,
+    /// Whether something was left out because the disk was full.
+    lacks_some: AtomicBool,
     cancelled: AtomicBool,
     renderer: Arc<Backends>,
     sets: Arc<LoadedSets>,
@@ -89,15 +94,18 @@ impl TaskLog {
     /// Opens the outputs of a user's task. Once another director leads, nothing is written: the task is that one's.
     pub(super) fn open_for(director: &Director, task: i64, user: &str) -> io::Result<Self> {
         let (tasks, lead) = (director.folders.tasks(), director.lead.clone());
-        windlass_durable::file::create_private_dir(&tasks.join(task.to_string()))?;
+        let folder = tasks.join(task.to_string());
+        windlass_durable::file::create_private_dir(&folder)?;
         let mut files = Vec::new();
         for kind in OutputKind::ALL {
             let path = kind.path(&tasks, task);
             files.push((kind, OpenOptions::new().create(true).append(true).mode(0o600).open(path)?));
         }
         let (files, cancelled, renderer) = (Mutex::new(files), AtomicBool::new(false), director.library.renderer());
-        let (user, sets) = (user.to_owned(), Arc::default());
-        Ok(Self { inner: Arc::new(Inner { task, lead, files, cancelled, renderer, sets, user }) })
+        let (user, sets, written, lacks_some) =
+            (user.to_owned(), Arc::default(), AtomicU64::new(0), AtomicBool::new(false));
+        let inner = Inner { task, lead, folder, files, written, lacks_some, cancelled, renderer, sets, user };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// The outputs go on where an earlier run left them, but for the result, which is written as a whole.
@@ -164,11 +172,28 @@ impl TaskLog {
         self.inner.cancelled.load(Ordering::SeqCst)
     }
 
+    /// How many bytes were written.
+    pub(super) fn written(&self) -> u64 {
+        self.inner.written.load(Ordering::Relaxed)
+    }
+
+    /// Whether the disk takes an output. Its reserve is for what everybody needs: VMs and CPIs choose how much they say.
+    fn has_room_for(&self, kind: OutputKind) -> bool {
+        if kind == OutputKind::Event || !Limits::of_space(&self.inner.folder).is_ok_and(|left| left.bytes == 0) {
+            return true;
+        }
+        if !self.inner.lacks_some.swap(true, Ordering::Relaxed) {
+            self.warning("the director's disk has no space left for all output of this task; make room there");
+        }
+        false
+    }
+
     /// Adds to an output. Lines are whole: a reader never sees half of one.
     pub(crate) fn write(&self, kind: OutputKind, text: &str) {
-        if self.is_of_another_director() {
+        if self.is_of_another_director() || !self.has_room_for(kind) {
             return;
         }
+        self.inner.written.fetch_add(text.len() as u64, Ordering::Relaxed);
         let mut files = self.inner.files.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         for (_, file) in files.iter_mut().filter(|(found, _)| *found == kind) {
             if let Err(error) = file.write_all(text.as_bytes()) {

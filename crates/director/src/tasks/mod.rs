@@ -25,6 +25,7 @@ mod instance_event;
 mod job;
 mod log;
 mod orphan_disk;
+pub(crate) mod outputs;
 mod ports_in_use;
 mod prepare;
 mod release_packages;

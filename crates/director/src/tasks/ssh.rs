@@ -128,15 +128,23 @@ async fn ask(director: &Director, log: &TaskLog, vm: &VmRecord, request: &SshReq
     json!({"command": request.command, "status": "failed", "error": error})
 }
 
+/// How many bytes of a text are told.
+const LONGEST: usize = 2000;
+
+fn short(text: &str) -> &str {
+    &text[..text.floor_char_boundary(LONGEST)]
+}
+
 /// What a client is told of an answer. The VM says whether it let the user in and which key it has; where it is, and how one
 /// comes there, is not its to say.
 fn complete(request: &SshRequest, answer: &Value, instance: &InstanceRecord, ip: Option<IpAddr>) -> Value {
-    let text = |key: &str| answer.get(key).and_then(Value::as_str);
+    // All answers are in memory until the last one is there.
+    let text = |key: &str| answer.get(key).and_then(Value::as_str).map(short);
     let key = text("host_public_key").and_then(windlass_contract::agent::host_key);
     let mut told = Object::new();
     let mut tell = |key: &str, value: Option<Value>| told.extend(value.map(|value| (key.to_owned(), value)));
     tell("command", Some(json!(request.command)));
-    tell("status", text("status").or(answer.as_str()).map(|status| json!(status)));
+    tell("status", text("status").or(answer.as_str().map(short)).map(|status| json!(status)));
     tell("error", text("error").map(|error| json!(error)));
     if request.command == "setup" {
         tell("ip", ip.map(|ip| json!(ip)));
@@ -183,5 +191,11 @@ mod tests {
         let honest = json!({"command": "setup", "status": "success", "host_public_key": "ssh-ed25519 AAAA root@db\n"});
         assert_eq!(told(honest)["host_public_key"], "ssh-ed25519 AAAA");
         assert_eq!(told(json!("no"))["status"], "no");
+        let long = "ä".repeat(LONGEST);
+        for answer in [json!(long), json!({"status": long, "error": long})] {
+            let told = told(answer);
+            assert_eq!(told["status"].as_str().unwrap().len(), LONGEST);
+            assert!(told["error"].as_str().is_none_or(|error| error.len() == LONGEST));
+        }
     }
 }

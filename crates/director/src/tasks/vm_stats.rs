@@ -20,6 +20,10 @@ use crate::Director;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How many agents are asked at once.
 const AT_ONCE: usize = 32;
+/// How many bytes a VM may say of its processes, and of how it is: they stay with the task, and readers ask as often as they like.
+const LONGEST: usize = 64 << 10;
+/// How many letters its state has: one of a few words.
+const LONGEST_STATE: usize = 255;
 
 /// Tells one JSON line per VM, or per instance. Each is told when its turn comes, because a VM may have a lot to say.
 pub(super) async fn run(
@@ -71,7 +75,7 @@ fn line(instance: &CurrentInstance, state: Option<&AgentState>) -> InstanceInfo<
         instance.disks.iter().filter(|disk| disk.active).map(|disk| disk.cid.to_string()).collect();
     let job_state = match (vm, state) {
         (None, _) => String::new(),
-        (Some(_), Some(state)) => state.job_state.clone(),
+        (Some(_), Some(state)) => shortened(&state.job_state, LONGEST_STATE),
         (Some(_), None) => "unresponsive agent".to_owned(),
     };
     InstanceInfo {
@@ -88,8 +92,8 @@ fn line(instance: &CurrentInstance, state: Option<&AgentState>) -> InstanceInfo<
         job_state,
         state: record.state.as_str().to_owned(),
         vm_type: record.spec.as_ref().and_then(|spec| spec.vm_type.clone()).unwrap_or_default(),
-        vitals: state.and_then(|state| state.vitals.clone()),
-        processes: state.map(|state| state.processes.clone()).unwrap_or_default(),
+        vitals: state.and_then(|state| state.vitals.clone()).filter(|vitals| vitals.to_string().len() <= LONGEST),
+        processes: state.map(|state| first(&state.processes)).unwrap_or_default(),
         az: record.az.clone().unwrap_or_default(),
         id: record.id.clone().into(),
         bootstrap: record.bootstrap,
@@ -100,5 +104,51 @@ fn line(instance: &CurrentInstance, state: Option<&AgentState>) -> InstanceInfo<
             api_version: vm.stemcell.api_version.map(|version| version.0),
         }),
         is_errand: false,
+    }
+}
+
+fn shortened(text: &str, most: usize) -> String {
+    text[..text.floor_char_boundary(most)].to_owned()
+}
+
+/// As many as there is room for.
+fn first(processes: &[Value]) -> Vec<Value> {
+    let mut left = LONGEST;
+    let has_room = |process: &&Value| {
+        let room = left.checked_sub(process.to_string().len());
+        left = room.unwrap_or_default();
+        room.is_some()
+    };
+    processes.iter().take_while(has_room).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use windlass_contract::VmCid;
+    use windlass_operations::testing::{new_instance_record, new_vm_record};
+
+    use super::*;
+
+    /// Two thousand looks at a VM that says a megabyte each time took gigabytes of the disk.
+    #[test]
+    fn what_a_vm_says_of_itself_stays_short_in_a_list() {
+        let process = |length: usize| json!({"name": "x".repeat(length), "state": "running"});
+        let said = |processes: Vec<Value>, vitals: usize| {
+            let said =
+                json!({"job_state": "s".repeat(1000), "vitals": {"load": "1".repeat(vitals)}, "processes": processes});
+            serde_json::from_value::<AgentState>(said).unwrap()
+        };
+        let instance = CurrentInstance {
+            record: new_instance_record("d", "web", "1f"),
+            vm: Some(new_vm_record(VmCid::new("vm-1").unwrap(), &"1f".into(), false)),
+            spare: None,
+            disks: Vec::new(),
+            unresponsive: false,
+        };
+        let told = line(&instance, Some(&said(vec![process(10_000); 100], LONGEST)));
+        assert_eq!((told.processes.len(), told.vitals, told.job_state.len()), (6, None, LONGEST_STATE));
+        let told = line(&instance, Some(&said(vec![process(10); 100], 10)));
+        assert_eq!((told.processes.len(), told.vitals), (100, Some(json!({"load": "1".repeat(10)}))));
     }
 }

@@ -13,10 +13,12 @@ use windlass_contract::{explain, shortened};
 use windlass_planning::plan::Selection;
 
 use super::log::LONGEST_MESSAGE;
+use super::outputs::Unseen;
 use super::resumption::{self, TRIES};
 use super::update_release::ReleaseUpload;
 use super::{Job, OutputKind, TaskError, TaskLog, update_stemcell};
 use crate::Director;
+use crate::schedules;
 use crate::store::{ClaimedTask, Event, Lane, StoreError, TaskRecord, TaskState};
 use crate::webhook::Ending;
 
@@ -141,6 +143,7 @@ impl Workers {
         let mut tasks = JoinSet::new();
         let mut lanes = [Places::new(Lane::Work, director.settings.workers), Places::new(Lane::LookUps, LOOK_UPS)];
         let mut renewal = tokio::time::interval(RENEW);
+        let mut unseen = Unseen::default();
         tokio::pin!(stop);
         loop {
             for places in &mut lanes {
@@ -152,8 +155,8 @@ impl Workers {
                             let (director, lane) = (director.clone(), places.lane);
                             tasks.spawn(async move {
                                 let user = task.record.user.clone();
-                                work(director, task).await;
-                                (lane, user)
+                                let written = work(director, task).await;
+                                (lane, user, written)
                             });
                         }
                         Ok(None) => break,
@@ -171,8 +174,11 @@ impl Workers {
                 _ = renewal.tick() => renew(&director).await,
                 Some(ended) = tasks.join_next() => {
                     // Tasks do not panic: what they carry out is caught.
-                    if let Ok((lane, user)) = ended {
+                    if let Ok((lane, user, written)) = ended {
                         lanes.iter_mut().filter(|places| places.lane == lane).for_each(|places| places.free(&user));
+                        if unseen.add(written) {
+                            tokio::spawn(thin_out(director.clone()));
+                        }
                     }
                 }
             }
@@ -194,13 +200,21 @@ async fn renew(director: &Director) {
     }
 }
 
-async fn work(director: Arc<Director>, ClaimedTask { record: task, job }: ClaimedTask<Job>) {
+/// What tasks leave is looked at every hour; in less time very many may leave more than the disk has.
+async fn thin_out(director: Arc<Director>) {
+    if let Err(error) = schedules::thin_out(&director).await {
+        tracing::warn!(error = explain(&error), "old tasks cannot be forgotten");
+    }
+}
+
+/// Says how many bytes the task wrote.
+async fn work(director: Arc<Director>, ClaimedTask { record: task, job }: ClaimedTask<Job>) -> u64 {
     let id = task.id;
     let log = match TaskLog::open_for(&director, id, &task.user) {
         Ok(log) => log,
         Err(error) => {
             finish(&director, id, TaskState::Error, &format!("cannot write the task's output: {error}")).await;
-            return;
+            return 0;
         }
     };
     director.workers.running().insert(id, log.clone());
@@ -256,6 +270,7 @@ async fn work(director: Arc<Director>, ClaimedTask { record: task, job }: Claime
     {
         tracing::warn!(path = %upload.display(), %error, "an upload cannot be removed");
     }
+    log.written()
 }
 
 /// How many instances were at work when a task was cancelled is for developers; the user wants to know that it ended.
