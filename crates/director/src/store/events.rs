@@ -20,6 +20,8 @@ const DIRECTOR: &str = "_director";
 const MOST: i64 = 200;
 /// How many letters of an event's error a list has; all of them has the event alone.
 const LONGEST_ERROR: usize = 2000;
+/// How many events of each user are kept, however many others have.
+const OF_A_USER: i64 = 1000;
 /// How many letters of context an event may have to be listed with it; a longer one has the event alone.
 const LONGEST_CONTEXT: usize = 16_000;
 
@@ -192,14 +194,19 @@ impl Store {
         Ok(transaction.commit().await?)
     }
 
-    /// Forgets all but the newest. Alerts are counted apart: VMs raise as many as they like, and would have forgotten who did what.
+    /// Forgets all but the newest, and the newest of each user: one who does very many things would have forgotten what others did. Alerts
+    /// are counted apart, because VMs raise as many as they like.
     pub(crate) async fn forget_events(&self, keep: i64) -> Result<(), StoreError> {
         for kind in ["object_type = 'alert'", "object_type <> 'alert'"] {
             let statement = format!(
-                "DELETE FROM events WHERE {kind} AND id < (SELECT MIN(id) FROM
-                   (SELECT id FROM events WHERE {kind} ORDER BY id DESC LIMIT $1) AS kept)"
+                "DELETE FROM events WHERE id IN (SELECT id FROM
+                   (SELECT id, ROW_NUMBER() OVER (ORDER BY id DESC) AS place,
+                      ROW_NUMBER() OVER (PARTITION BY username ORDER BY id DESC) AS place_of_user
+                    FROM events WHERE {kind}) AS numbered
+                 WHERE place > $1 AND place_of_user > $2)"
             );
-            self.database.execute(sqlx::query(AssertSqlSafe(statement)).bind(keep)).await?;
+            let statement = sqlx::query(AssertSqlSafe(statement)).bind(keep).bind(keep.min(OF_A_USER));
+            self.database.execute(statement).await?;
         }
         Ok(())
     }

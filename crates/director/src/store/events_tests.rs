@@ -130,6 +130,22 @@ async fn a_team_sees_no_events_of_a_deployment_of_others_that_had_the_name() {
     assert_eq!(seen_by("shop").await, [second]);
 }
 
+/// Five thousand commands in a VM had forgotten what everybody else did.
+#[tokio::test]
+async fn a_user_who_does_very_much_has_nothing_forgotten_that_others_did() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(folder.path()).await;
+    let quiet = store.add_event(&Event::new("admin", "delete", "vm", Some("v"))).await.unwrap();
+    for number in 0..6 {
+        store.add_event(&Event::new("eve", "exec", "instance", Some(&number.to_string()))).await.unwrap();
+    }
+    store.forget_events(3).await.unwrap();
+    assert!(store.event(quiet).await.unwrap().is_some());
+    let left = store.events(&EventFilter::default()).await.unwrap();
+    let of_eve = left.iter().filter(|it| it.event.user == "eve").count();
+    assert_eq!((left.len(), of_eve), (4, 3));
+}
+
 /// An event that a killed director began must not look as if it still went on.
 /// A VM that raised alerts for a day had all else forgotten; one with long ones had a list take gigabytes.
 #[tokio::test]
