@@ -3,7 +3,8 @@
 //! Documents take far more memory than their text while they are read and compared, and all of a processor. So few are worked
 //! on at once ([`Limits::heavily`]), beside the threads that serve requests, and each user sends a few at a time
 //! ([`Limits::place_of`]): a user who sends more waits for their own requests. Lists are made some at a time ([`Limits::list`]), and each user
-//! has a few of them ([`Limits::list_of`]) until they were sent.
+//! has a few of them ([`Limits::list_of`]) until they were sent. Admins of one team count as one user for lists, for templates and in VMs
+//! ([`party`](crate::users::Users::party)).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

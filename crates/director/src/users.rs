@@ -1,5 +1,6 @@
 //! Who may use the director, and for what.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use subtle::{Choice, ConstantTimeEq};
@@ -34,6 +35,17 @@ impl Scopes {
 
     pub(crate) fn has(&self, scope: &str) -> bool {
         self.0.iter().any(|known| known == scope)
+    }
+
+    fn is_admin(&self) -> bool {
+        self.0
+            .iter()
+            .any(|scope| scope.starts_with("bosh.") && scope.ends_with(".admin") && team_scope(scope).is_none())
+    }
+
+    /// The first team that a user is an admin of, who is no admin of the director.
+    fn only_team(&self) -> Option<&str> {
+        self.teams("admin").next().filter(|_| !self.is_admin())
     }
 
     /// The teams for which a user may do something (`admin` or `read`), in the order of `director.yml`.
@@ -92,6 +104,26 @@ impl Users {
         &self.admin.credentials
     }
 
+    /// Everybody who may do everything.
+    pub(crate) fn admins(&self) -> Vec<&str> {
+        let all = std::iter::once(&self.admin).chain(&self.others);
+        all.filter(|account| account.scopes.is_admin()).map(|account| account.credentials.user.as_str()).collect()
+    }
+
+    /// Those who count as one with a user where places are shared out: the admins of the same team, unless they may do everything.
+    pub(crate) fn colleagues<'u>(&'u self, name: &'u str) -> BTreeSet<&'u str> {
+        let all = || std::iter::once(&self.admin).chain(&self.others);
+        let team =
+            all().find(|account| account.credentials.user == name).and_then(|account| account.scopes.only_team());
+        let is_of_it = |account: &&Account| team.is_some() && account.scopes.only_team() == team;
+        all().filter(is_of_it).map(|account| account.credentials.user.as_str()).chain([name]).collect()
+    }
+
+    /// The name under which a user and their colleagues are counted.
+    pub(crate) fn party<'u>(&'u self, name: &'u str) -> &'u str {
+        self.colleagues(name).first().copied().unwrap_or(name)
+    }
+
     /// What a user may do who shows this name and password; none if they are wrong.
     pub(crate) fn scopes_of(&self, name: &str, password: &str) -> Option<&Arc<Scopes>> {
         if name.is_empty() || password.is_empty() {
@@ -126,6 +158,33 @@ mod tests {
         for (name, password) in [("admin", "r"), ("reader", "a"), ("nobody", ""), ("", ""), ("", "a"), ("admin", "")] {
             assert_eq!(users.scopes_of(name, password), None, "{name}");
         }
+    }
+
+    #[test]
+    fn admins_of_a_team_are_colleagues_and_admins_of_the_director_are_nobodys() {
+        let account = |user: &str, scopes: &[&str]| Account {
+            credentials: Credentials { user: user.into(), password: Secret::new("p") },
+            scopes: Arc::new(Scopes::parse(scopes.iter().copied()).unwrap()),
+        };
+        let admin = Credentials { user: "admin".into(), password: Secret::new("p") };
+        let others = vec![
+            account("a", &["bosh.teams.shop.admin"]),
+            account("b", &["bosh.releases.upload", "bosh.teams.shop.admin", "bosh.teams.bank.admin"]),
+            account("c", &["bosh.teams.bank.admin"]),
+            account("both", &["bosh.teams.shop.admin", "bosh.admin"]),
+            account("here", &["bosh.teams.shop.admin", "bosh.7f1d5b0e-5c0a-4d0e-9f4e-0d9d4a5f6a11.admin"]),
+            account("reader", &["bosh.teams.shop.read"]),
+        ];
+        let users = Users::new(admin, others);
+        let colleagues = |name: &str| users.colleagues(name).into_iter().collect::<Vec<_>>().join(" ");
+        for (name, expected) in [("a", "a b"), ("b", "a b"), ("c", "c"), ("both", "both"), ("here", "here")] {
+            assert_eq!(colleagues(name), expected);
+        }
+        for name in ["reader", "admin", "_director"] {
+            assert_eq!((colleagues(name).as_str(), users.party(name)), (name, name));
+        }
+        assert_eq!(users.admins(), ["admin", "both", "here"]);
+        assert_eq!((users.party("a"), users.party("b"), users.party("c")), ("a", "a", "c"));
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub(super) async fn in_turn(State(director): State<Arc<Director>>, request: Requ
         return ApiError::unauthorized(600000, "credentials are needed").into_response();
     };
     if request.method() == Method::GET {
-        let place = director.limits.list_of(&user).await;
+        let place = director.limits.list_of(director.users.party(&user)).await;
         let turn = director.limits.list().await;
         let answer = next.run(request).await;
         drop(turn);

@@ -51,7 +51,7 @@ pub(super) async fn enter(
     if is_compilation_group(&record.group) {
         user.must(&director, Permission::Admin)?;
     }
-    let Some(place) = director.limits.visit(&user.name) else {
+    let Some(place) = director.limits.visit(director.users.party(&user.name)) else {
         let reason = "too many commands, copies and logs go through agents already; wait until some have ended";
         return Err(ApiError::with_status(StatusCode::TOO_MANY_REQUESTS, 100, reason));
     };

@@ -53,7 +53,7 @@ pub(crate) use events::{Event, EventFilter, EventRecord};
 pub(crate) use links::{LinkOfConsumer, LinkRecord};
 pub(crate) use lists::{BriefInstance, ListedDeployment, Watched};
 pub(crate) use locks::{LockError, LockName};
-pub(crate) use queue::{LOOK_UP, Lane};
+pub(crate) use queue::{Busy, LOOK_UP, Lane};
 pub(crate) use resources::{OrphanDisk, OrphanedVm};
 pub(crate) use tasks::{ClaimedTask, NewTask, StoredJob, TaskFilter, TaskRecord, TaskState};
 pub(crate) use variables::{KeyOnRecord, SealedValue, key_fingerprint_in};

@@ -7,6 +7,15 @@ use super::{NewTask, Store, StoreError, StoredJob, to_json};
 /// The type of tasks that only look. They have workers of their own, so that work never waits for them.
 pub(crate) const LOOK_UP: &str = "vms";
 
+/// Who has enough tasks under way.
+#[derive(Debug, Default)]
+pub(crate) struct Busy<'b> {
+    pub(crate) users: Vec<&'b str>,
+    /// Of their deployments no more tasks are begun, unless an admin asked for them.
+    pub(crate) teams: Vec<&'b str>,
+    pub(crate) admins: Vec<&'b str>,
+}
+
 /// Which tasks a worker claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lane {

@@ -12,7 +12,7 @@ use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::Plan;
 
 use super::insist::insist;
-use super::{LOOK_UP, Lane, Store, StoreError, from_json, locks, to_json};
+use super::{Busy, LOOK_UP, Lane, Store, StoreError, from_json, locks, to_json};
 
 /// How many bytes are kept of what a task is called, which may have names that nobody has looked for yet.
 const LONGEST_DESCRIPTION: usize = 1000;
@@ -182,15 +182,31 @@ impl Store {
             .await?)
     }
 
-    /// Claims the oldest queued task of a lane for this director, but none of those users who have enough under way.
-    pub(crate) async fn claim_task<J: StoredJob>(
+    /// Claims the oldest queued task of a lane for this director, but none of those who have enough under way.
+    pub(crate) async fn claim_next<J: StoredJob>(
         &self,
         owner: &str,
         lane: Lane,
-        busy: &[&str],
+        busy: &Busy<'_>,
     ) -> Result<Option<ClaimedTask<J>>, StoreError> {
         let mut transaction = self.database.begin().await?;
-        let others: String = (0..busy.len()).map(|user| format!(" AND username <> ${}", user + 5)).collect();
+        let Busy { users, teams, admins } = busy;
+        let mut next = 5;
+        let mut listed = |words: &[&str]| {
+            let numbers: Vec<String> = (next..next + words.len()).map(|number| format!("${number}")).collect();
+            next += words.len();
+            numbers.join(", ")
+        };
+        let mut others = String::new();
+        if !users.is_empty() {
+            others.push_str(&format!(" AND username NOT IN ({})", listed(users)));
+        }
+        if !teams.is_empty() {
+            let (admins, teams) = (listed(admins), listed(teams));
+            others.push_str(&format!(
+                " AND (username IN ({admins}) OR NOT EXISTS (SELECT 1 FROM task_teams WHERE task_teams.task = tasks.id AND team IN ({teams})))"
+            ));
+        }
         let statement = format!(
             "UPDATE tasks SET state = 'processing', owner = $1, started_at = COALESCE(started_at, $2), tries = tries + 1
              WHERE id = (SELECT id FROM tasks WHERE state = 'queued' AND (type = $3) = ($4 = 1){others} ORDER BY id LIMIT 1)
@@ -201,12 +217,23 @@ impl Store {
             .bind(clock::now())
             .bind(LOOK_UP)
             .bind(i64::from(lane == Lane::LookUps));
-        for user in busy {
-            claim = claim.bind(*user);
+        let of_teams = if teams.is_empty() { Vec::new() } else { [admins.as_slice(), teams.as_slice()].concat() };
+        for name in users.iter().chain(&of_teams) {
+            claim = claim.bind(*name);
         }
         let row = claim.fetch_optional(transaction.connection()).await?;
         transaction.commit().await?;
         row.as_ref().map(read_with_job).transpose()
+    }
+
+    #[cfg(test)]
+    pub(crate) async fn claim_task<J: StoredJob>(
+        &self,
+        owner: &str,
+        lane: Lane,
+        _: &[&str],
+    ) -> Result<Option<ClaimedTask<J>>, StoreError> {
+        self.claim_next(owner, lane, &Busy::default()).await
     }
 
     /// Puts a task that an earlier run worked on back into the queue; it keeps its locks. False if it is to stop.

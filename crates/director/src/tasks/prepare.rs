@@ -79,9 +79,12 @@ impl Asker<'_> {
     /// A turn to render. Plans without a task have turns of their own, and who cancels a task does not wait for one.
     async fn turn(&self, director: &Director) -> Result<RenderingTurn, TaskError> {
         match self.task {
-            None => Ok(director.limits.rendering_without_task(self.user).await),
+            None => Ok(director.limits.rendering_without_task(director.users.party(self.user)).await),
             Some(task) => {
-                task.unless_cancelled(async { Ok::<_, TaskError>(director.limits.rendering(self.user).await) }).await
+                task.unless_cancelled(async {
+                    Ok::<_, TaskError>(director.limits.rendering(director.users.party(self.user)).await)
+                })
+                .await
             }
         }
     }

@@ -19,7 +19,8 @@ use super::update_release::ReleaseUpload;
 use super::{Job, OutputKind, TaskError, TaskLog, update_stemcell};
 use crate::Director;
 use crate::schedules;
-use crate::store::{ClaimedTask, Event, Lane, StoreError, TaskRecord, TaskState};
+use crate::store::{Busy, ClaimedTask, Event, Lane, StoreError, TaskRecord, TaskState};
+use crate::users::Users;
 use crate::webhook::Ending;
 
 /// How often a worker looks for tasks, should it not have been told of one.
@@ -37,39 +38,70 @@ pub(crate) enum Finished {
     SomeTasks,
 }
 
-/// The places of a lane, and who has them. A quarter of them, two at most, is never one user's alone: tasks may wait for what
-/// their users name, such as a server that sends a release slowly.
+/// The places of a lane, and who has them. A quarter of them, two at most, is never one user's alone, nor one team's: tasks may wait for what
+/// their users name, such as a server that sends a release slowly, and for their VMs.
 #[derive(Debug)]
 struct Places {
     lane: Lane,
     all: usize,
     of_a_user: usize,
     taken: BTreeMap<String, usize>,
+    /// By team.
+    of_teams: BTreeMap<String, usize>,
+}
+
+/// Who has a place: a user, and the teams whose deployment is worked on, unless an admin asked for that. The resurrector works for teams, too.
+#[derive(Debug, Clone)]
+struct Holder {
+    user: String,
+    teams: Vec<String>,
+}
+
+impl Holder {
+    async fn of(director: &Director, task: &TaskRecord) -> Self {
+        let user = task.user.clone();
+        if director.users.admins().contains(&user.as_str()) {
+            return Self { user, teams: Vec::new() };
+        }
+        let teams = director.store.teams_of_task(task.id).await.unwrap_or_else(|error| {
+            tracing::warn!(error = explain(&error), task = task.id, "it is not known which team a task is of");
+            Vec::new()
+        });
+        Self { user, teams }
+    }
 }
 
 impl Places {
     fn new(lane: Lane, all: usize) -> Self {
-        Self { lane, all, of_a_user: all - (all / 4).min(2), taken: BTreeMap::new() }
+        Self { lane, all, of_a_user: all - (all / 4).min(2), taken: BTreeMap::new(), of_teams: BTreeMap::new() }
     }
 
     fn is_free(&self) -> bool {
         self.taken.values().sum::<usize>() < self.all
     }
 
-    /// Users who have as many places as one may have.
-    fn busy(&self) -> Vec<&str> {
-        self.taken.iter().filter(|(_, taken)| **taken >= self.of_a_user).map(|(user, _)| user.as_str()).collect()
+    /// Users and teams that have as many places as one may have.
+    fn busy<'p>(&'p self, users: &'p Users) -> Busy<'p> {
+        let full = |(name, taken): (&'p String, &usize)| (*taken >= self.of_a_user).then_some(name.as_str());
+        let (of_users, of_teams) = (self.taken.iter().filter_map(full), self.of_teams.iter().filter_map(full));
+        Busy { users: of_users.collect(), teams: of_teams.collect(), admins: users.admins() }
     }
 
-    fn take(&mut self, user: &str) {
-        *self.taken.entry(user.to_owned()).or_default() += 1;
+    fn take(&mut self, holder: &Holder) {
+        *self.taken.entry(holder.user.clone()).or_default() += 1;
+        for team in &holder.teams {
+            *self.of_teams.entry(team.clone()).or_default() += 1;
+        }
     }
 
-    fn free(&mut self, user: &str) {
-        if let Some(taken) = self.taken.get_mut(user) {
-            *taken = taken.saturating_sub(1);
+    fn free(&mut self, holder: &Holder) {
+        let of_user = self.taken.get_mut(&holder.user).into_iter();
+        of_user.for_each(|taken| *taken = taken.saturating_sub(1));
+        for team in &holder.teams {
+            self.of_teams.entry(team.clone()).and_modify(|taken| *taken = taken.saturating_sub(1));
         }
         self.taken.retain(|_, taken| *taken > 0);
+        self.of_teams.retain(|_, taken| *taken > 0);
     }
 }
 
@@ -148,15 +180,16 @@ impl Workers {
         loop {
             for places in &mut lanes {
                 while places.is_free() {
-                    let claimed = director.store.claim_task(&director.uuid, places.lane, &places.busy()).await;
+                    let busy = places.busy(&director.users);
+                    let claimed = director.store.claim_next(&director.uuid, places.lane, &busy).await;
                     match claimed {
                         Ok(Some(task)) => {
-                            places.take(&task.record.user);
+                            let holder = Holder::of(&director, &task.record).await;
+                            places.take(&holder);
                             let (director, lane) = (director.clone(), places.lane);
                             tasks.spawn(async move {
-                                let user = task.record.user.clone();
                                 let written = work(director, task).await;
-                                (lane, user, written)
+                                (lane, holder, written)
                             });
                         }
                         Ok(None) => break,
@@ -174,8 +207,8 @@ impl Workers {
                 _ = renewal.tick() => renew(&director).await,
                 Some(ended) = tasks.join_next() => {
                     // Tasks do not panic: what they carry out is caught.
-                    if let Ok((lane, user, written)) = ended {
-                        lanes.iter_mut().filter(|places| places.lane == lane).for_each(|places| places.free(&user));
+                    if let Ok((lane, holder, written)) = ended {
+                        lanes.iter_mut().filter(|places| places.lane == lane).for_each(|places| places.free(&holder));
                         if unseen.add(written) {
                             tokio::spawn(thin_out(director.clone()));
                         }
@@ -423,7 +456,7 @@ mod tests {
     #[tokio::test]
     async fn no_user_has_all_workers() {
         let bench = crate::testing::TestDirector::new().await;
-        let store = &bench.director.store;
+        let (store, users) = (&bench.director.store, &bench.director.users);
         let queue = async |user: &str| {
             let job = Job::DeleteOrphanedVms;
             store.add_task(&NewTask { job, user: user.to_owned(), context_id: String::new() }).await.unwrap()
@@ -435,18 +468,49 @@ mod tests {
         let mut places = Places::new(Lane::Work, 8);
         let mut claimed = Vec::new();
         while places.is_free() {
-            let claim = store.claim_task::<Job>("uuid", places.lane, &places.busy()).await.unwrap();
+            let claim = store.claim_next::<Job>("uuid", places.lane, &places.busy(users)).await.unwrap();
             let Some(task) = claim else { break };
-            places.take(&task.record.user);
+            places.take(&Holder { user: task.record.user, teams: Vec::new() });
             claimed.push(task.record.id);
         }
         assert_eq!(claimed, [1, 2, 3, 4, 5, 6, of_ann]);
-        places.free("eve");
-        let next = store.claim_task::<Job>("uuid", places.lane, &places.busy()).await.unwrap();
+        places.free(&Holder { user: "eve".into(), teams: Vec::new() });
+        let next = store.claim_next::<Job>("uuid", places.lane, &places.busy(users)).await.unwrap();
         assert_eq!(next.map(|task| task.record.id), Some(7));
         for (all, of_a_user) in [(1, 1), (2, 2), (3, 3), (4, 3), (8, 6), (100, 98)] {
             assert_eq!(Places::new(Lane::Work, all).of_a_user, of_a_user);
         }
+    }
+
+    /// A team with two users, or with VMs that hang whenever the resurrector makes them again, had all workers for hours.
+    #[tokio::test]
+    async fn no_team_has_all_workers_whoever_works_for_it() {
+        let bench = crate::testing::TestDirector::new().await;
+        let (director, store) = (&bench.director, &bench.director.store);
+        for (deployment, team) in [("of-shop", "shop"), ("of-bank", "bank")] {
+            store.add_deployment(&deployment.into(), &[team.to_owned()]).await.unwrap();
+        }
+        let queue = async |user: &str, deployment: &str| {
+            let job = Job::Scan { deployment: deployment.into() };
+            store.add_task(&NewTask { job, user: user.to_owned(), context_id: String::new() }).await.unwrap()
+        };
+        for user in ["shop-admin", "another", "resurrector", "shop-admin", "another", "resurrector", "resurrector"] {
+            queue(user, "of-shop").await;
+        }
+        let others = [queue("resurrector", "of-bank").await, queue("admin", "of-shop").await];
+        let mut places = Places::new(Lane::Work, 8);
+        let (mut claimed, mut holders) = (Vec::new(), Vec::new());
+        while places.is_free() {
+            let busy = places.busy(&director.users);
+            let Some(task) = store.claim_next::<Job>("uuid", places.lane, &busy).await.unwrap() else { break };
+            let holder = Holder::of(director, &task.record).await;
+            places.take(&holder);
+            holders.push(holder);
+            claimed.push(task.record.id);
+        }
+        assert_eq!(claimed, [&[1, 2, 3, 4, 5, 6], &others[..]].concat());
+        holders.iter().for_each(|holder| places.free(holder));
+        assert!(places.taken.is_empty() && places.of_teams.is_empty());
     }
 
     /// A user of the team before would come into VMs of the team after, or deploy to them.

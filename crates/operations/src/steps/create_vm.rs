@@ -156,7 +156,7 @@ async fn wait_for_agent(op: &mut CreateVm) -> Result<(), StepError> {
 
 async fn update_settings(op: &mut CreateVm) -> Result<(), StepError> {
     // An agent older than the message has nothing to be told by it.
-    let _ = op.context.agent(op.vm()?).update_settings(&UpdateSettings::default()).await?;
+    let _ = op.context.agent_until_cancelled(op.vm()?).update_settings(&UpdateSettings::default()).await?;
     Ok(())
 }
 
@@ -170,7 +170,7 @@ async fn introduce(op: &mut CreateVm) -> Result<(), StepError> {
         "networks": op.vm()?.networks,
     });
     let spec = spec.as_object().cloned().unwrap_or_default();
-    Ok(op.context.agent(op.vm()?).apply(&spec).await?)
+    Ok(op.context.agent_until_cancelled(op.vm()?).apply(&spec).await?)
 }
 
 async fn record_ready(op: &mut CreateVm) -> Result<(), StepError> {

@@ -509,7 +509,8 @@ impl Context {
         self.agents.agent_of(vm)
     }
 
-    /// The same for what jobs bring along, which may hang: when the task is cancelled, the agent is told to end it.
+    /// The same for what may hang, because jobs bring it along or because the VM is hostile: when the task is cancelled, the agent is told to
+    /// end it, and is not waited for. What moves disks is waited for.
     fn agent_until_cancelled(&self, vm: &VmRecord) -> Box<dyn AgentCaller> {
         let progress = self.progress.clone();
         self.agents.agent_until(vm, Cancellation::when(move || progress.is_cancelled()))

@@ -37,7 +37,7 @@ impl Operation for PrepareInstance {
 
 async fn prepare(op: &mut PrepareInstance) -> Result<(), StepError> {
     let spec = op.context.deliver(&op.vm, &op.spec, None).await?;
-    op.context.agent(&op.vm).prepare(&spec).await?;
+    op.context.agent_until_cancelled(&op.vm).prepare(&spec).await?;
     op.told = Some(spec);
     Ok(())
 }

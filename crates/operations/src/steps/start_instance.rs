@@ -71,13 +71,13 @@ async fn ensure_mounted(op: &mut StartInstance) -> Result<(), StepError> {
 
 async fn apply(op: &mut StartInstance) -> Result<(), StepError> {
     let spec = op.context.deliver(&op.vm, &op.spec, op.prepared.as_ref()).await?;
-    match op.context.agent(&op.vm).apply(&spec).await {
+    match op.context.agent_until_cancelled(&op.vm).apply(&spec).await {
         // Some clouds make the VM again to attach or detach a disk, and what its agent prepared is gone with the VM before.
         Err(CallError::Exception { .. }) if op.prepared.take().is_some() => {}
         applied => return Ok(applied?),
     }
     let spec = op.context.deliver(&op.vm, &op.spec, None).await?;
-    Ok(op.context.agent(&op.vm).apply(&spec).await?)
+    Ok(op.context.agent_until_cancelled(&op.vm).apply(&spec).await?)
 }
 
 async fn pre_start(op: &mut StartInstance) -> Result<(), StepError> {
@@ -94,7 +94,7 @@ async fn run_script(op: &mut StartInstance, name: &str) -> Result<(), StepError>
 }
 
 async fn start(op: &mut StartInstance) -> Result<(), StepError> {
-    let agent = op.context.agent(&op.vm);
+    let agent = op.context.agent_until_cancelled(&op.vm);
     agent.start().await?;
     let Some(watch) = op.watch else { return Ok(()) };
     let begun = tokio::time::Instant::now();

@@ -19,6 +19,8 @@ use crate::store::Event;
 use crate::tasks::prepare::reload_one;
 use crate::tasks::{OutputKind, TaskError, TaskLog, fetch_logs};
 
+/// How long a cancelled errand may take to end: scripts have 10 s for it, and a hostile agent says for ever that they have not ended.
+const CANCELLED: Duration = Duration::from_secs(60);
 /// How long the logs of a cancelled errand may take: the user waits for its end.
 const CANCELLED_LOGS: Duration = Duration::from_secs(10);
 
@@ -176,8 +178,12 @@ impl ErrandRun<'_> {
                 match early {
                     Some(value) => value,
                     None => {
-                        agent.cancel_task(&task).await.map_err(StepError::from)?;
-                        end.await
+                        let ended = async {
+                            agent.cancel_task(&task).await?;
+                            end.await
+                        };
+                        let ended = tokio::time::timeout(CANCELLED, ended).await;
+                        ended.map_err(|_| TaskError::Cancelled)?
                     }
                 }
                 .map_err(StepError::from)?
