@@ -18,7 +18,7 @@ use windlass_planning::plan::InstancePlan;
 use windlass_planning::records::VmRecord;
 use windlass_planning::software::Software;
 
-use super::fetch_logs::fetch_some;
+use super::fetch_logs::{FetchLogsError, fetch_some};
 use super::ports_in_use;
 use super::{TaskError, TaskLog};
 use crate::Director;
@@ -129,6 +129,10 @@ pub(super) async fn explained(
             let in_the_way = in_the_way(director, vm, &told).await;
             if in_the_way.is_empty() { told } else { format!("{told}\n{}", in_the_way.join("\n")) }
         }
+        Ok(Err(FetchLogsError::Cancelled)) => {
+            log.debug(&format!("the logs of failed jobs were not packed within {PACKING:?}"));
+            told(&failures, &[])
+        }
         Ok(Err(error)) => {
             log.debug(&format!("the logs of failed jobs were not fetched: {}", explain(&error)));
             told(&failures, &[])
@@ -236,7 +240,7 @@ fn checked(monit: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The logs of the jobs that failed.
-async fn logs_of(director: &Director, vm: &VmRecord, failures: &[Failure]) -> Result<Vec<Log>, TaskError> {
+async fn logs_of(director: &Director, vm: &VmRecord, failures: &[Failure]) -> Result<Vec<Log>, FetchLogsError> {
     let mut filters: Vec<String> = failures.iter().filter_map(Failure::job).map(|job| format!("{job}/**/*")).collect();
     filters.sort();
     filters.dedup();
@@ -253,11 +257,11 @@ async fn logs_of(director: &Director, vm: &VmRecord, failures: &[Failure]) -> Re
         Err(error) => {
             // What it left is of no use to anybody.
             let _ = file::remove_file(&path);
-            return Err(error.into());
+            return Err(error);
         }
     };
     let _ = file::remove_file(&path);
-    Ok(read.map_err(super::fetch_logs::FetchLogsError::from)?)
+    Ok(read?)
 }
 
 /// The ends of all files, as far as they can be read.
