@@ -197,7 +197,7 @@ mod tests {
     use windlass_operations::ledger::{Change, Intent};
 
     use super::*;
-    use crate::store::{Event, EventFilter, Lane, LockName, NewTask};
+    use crate::store::{Busy, Event, EventFilter, Lane, LockName, NewTask};
     use crate::tasks::Workers;
     use crate::testing::TestDirector;
     use windlass_planning::names::CpiName;
@@ -239,7 +239,7 @@ mod tests {
         let store = &director.store;
         let harmless = || Job::DeleteOrphanDisks { disks: Vec::new() };
         let interrupted = queue(&director, harmless()).await;
-        store.claim_task::<Job>("an earlier run", Lane::Work, &[]).await.unwrap().unwrap();
+        store.claim_task::<Job>("an earlier run", Lane::Work, &Busy::default()).await.unwrap().unwrap();
         let begun = Event { task: Some(interrupted), ..Event::new("me", "update", "deployment", Some("d")) };
         let begun = store.add_event(&begun).await.unwrap();
         let queued = queue(&director, harmless()).await;
@@ -313,7 +313,7 @@ mod tests {
     }
 
     async fn begin_again(director: &Director) -> Option<i64> {
-        let claimed = director.store.claim_task::<Job>("a run", Lane::Work, &[]).await.unwrap();
+        let claimed = director.store.claim_task::<Job>("a run", Lane::Work, &Busy::default()).await.unwrap();
         claimed.map(|claimed| claimed.record.id)
     }
 
@@ -406,7 +406,7 @@ mod tests {
         for deployment in ["a", "b"] {
             store.add_deployment(&deployment.into(), &[]).await.unwrap();
             let task = queue(director, Job::DeleteDeployment { deployment: deployment.into(), force: false }).await;
-            store.claim_task::<Job>("an earlier run", Lane::Work, &[]).await.unwrap().unwrap();
+            store.claim_task::<Job>("an earlier run", Lane::Work, &Busy::default()).await.unwrap().unwrap();
             store.take_lock(&LockName::of_deployment(&deployment.into()), task, "an earlier run").await.unwrap();
             tasks.push(task);
         }

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::tests::location;
 use super::*;
-use crate::store::{Lane, LockName};
+use crate::store::{Busy, Lane, LockName};
 use crate::testing::TestDirector;
 use windlass_planning::records::{JobRecord, ReleaseRecord};
 
@@ -52,7 +52,7 @@ async fn a_lock_is_removed_unless_its_task_runs() {
     assert!(answer["description"].as_str().unwrap().contains("there is no lock 'deployment:a'"), "{answer}");
     store.add_deployment(&"a".into(), &[]).await.unwrap();
     location(&bench, "admin", Method::POST, "/deployments", "name: a").await;
-    let task = store.claim_task::<Job>("me", Lane::Work, &[]).await.unwrap().unwrap().record.id;
+    let task = store.claim_task::<Job>("me", Lane::Work, &Busy::default()).await.unwrap().unwrap().record.id;
     store.take_lock(&LockName::of_deployment(&"a".into()), task, "me").await.unwrap();
     bench.director.workers.pretend_to_run(&bench.director, task);
     let (status, answer) = bench.ask(Method::DELETE, path, "").await;
@@ -64,7 +64,7 @@ async fn a_lock_is_removed_unless_its_task_runs() {
     let (status, answer) = bench.ask(Method::DELETE, path, "").await;
     assert_eq!(status, StatusCode::CONFLICT, "{answer}");
     assert!(answer["description"].as_str().unwrap().contains("about to go on"), "{answer}");
-    store.claim_task::<Job>("me", Lane::Work, &[]).await.unwrap().unwrap();
+    store.claim_task::<Job>("me", Lane::Work, &Busy::default()).await.unwrap().unwrap();
     assert_eq!(bench.send(Some("reader"), Method::DELETE, path, "").await.0, StatusCode::UNAUTHORIZED);
     assert_eq!(bench.ask(Method::DELETE, path, "").await.0, StatusCode::NO_CONTENT);
     assert_eq!(store.holder(&LockName::of_deployment(&"a".into())).await.unwrap(), None);

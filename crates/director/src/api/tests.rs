@@ -7,7 +7,7 @@ use base64::Engine;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::store::{Event, Lane};
+use crate::store::{Busy, Event, Lane};
 use crate::testing::TestDirector;
 
 /// Needs no credentials.
@@ -375,7 +375,7 @@ async fn who_asks_for_the_same_look_gets_the_task_that_has_not_begun() {
         assert_ne!(look(user, path).await, first);
     }
     // What has begun may be older than the question.
-    bench.director.store.claim_task::<Job>("me", Lane::LookUps, &[]).await.unwrap().unwrap();
+    bench.director.store.claim_task::<Job>("me", Lane::LookUps, &Busy::default()).await.unwrap().unwrap();
     assert_ne!(look("reader", "/deployments/a/vms?format=full").await, first);
 }
 
@@ -385,10 +385,10 @@ async fn looks_do_not_stand_in_the_way_of_work() {
     bench.director.store.add_deployment(&"a".into(), &[]).await.unwrap();
     location(&bench, "reader", Method::GET, "/deployments/a/vms?format=full", "").await;
     let work = location(&bench, "admin", Method::POST, "/deployments", "name: a").await;
-    let claimed = bench.director.store.claim_task::<Job>("me", Lane::Work, &[]).await.unwrap().unwrap();
+    let claimed = bench.director.store.claim_task::<Job>("me", Lane::Work, &Busy::default()).await.unwrap().unwrap();
     assert_eq!(format!("/tasks/{}", claimed.record.id), work);
-    assert!(bench.director.store.claim_task::<Job>("me", Lane::Work, &[]).await.unwrap().is_none());
-    let claimed = bench.director.store.claim_task::<Job>("me", Lane::LookUps, &[]).await.unwrap().unwrap();
+    assert!(bench.director.store.claim_task::<Job>("me", Lane::Work, &Busy::default()).await.unwrap().is_none());
+    let claimed = bench.director.store.claim_task::<Job>("me", Lane::LookUps, &Busy::default()).await.unwrap().unwrap();
     assert_eq!(claimed.job.unwrap().kind(), "vms");
 }
 

@@ -36,7 +36,7 @@ fn may_pass(error: &StoreError) -> bool {
 mod tests {
     use windlass_database::PrivatePostgres;
 
-    use crate::store::{Lane, LockName, NewTask, Store, TaskState};
+    use crate::store::{Busy, Lane, LockName, NewTask, Store, TaskState};
     use crate::tasks::Job;
 
     #[tokio::test(flavor = "multi_thread")]
@@ -45,7 +45,7 @@ mod tests {
         let store = Store::open(&server.url()).await.unwrap();
         let new = NewTask { job: Job::DeleteOrphanedVms, user: "me".into(), context_id: String::new() };
         let task = store.add_task(&new).await.unwrap();
-        store.claim_task::<Job>("me", Lane::Work, &[]).await.unwrap().unwrap();
+        store.claim_task::<Job>("me", Lane::Work, &Busy::default()).await.unwrap().unwrap();
         store.take_lock(&LockName::of_deployment(&"d".into()), task, "me").await.unwrap();
         server.stop().unwrap();
         let ending = tokio::spawn({

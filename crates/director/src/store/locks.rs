@@ -193,14 +193,14 @@ pub(super) async fn release(transaction: &mut Transaction, task: i64) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Lane, NewTask};
+    use crate::store::{Busy, Lane, NewTask};
     use crate::tasks::Job;
     use crate::testing::TestDirector;
 
     async fn task(store: &Store) -> i64 {
         let job = Job::DeleteOrphanedVms;
         let task = store.add_task(&NewTask { job, user: "me".into(), context_id: String::new() }).await.unwrap();
-        store.claim_task::<Job>("me", Lane::Work, &[]).await.unwrap().unwrap();
+        store.claim_task::<Job>("me", Lane::Work, &Busy::default()).await.unwrap().unwrap();
         task
     }
 

@@ -183,7 +183,7 @@ impl Store {
     }
 
     /// Claims the oldest queued task of a lane for this director, but none of those who have enough under way.
-    pub(crate) async fn claim_next<J: StoredJob>(
+    pub(crate) async fn claim_task<J: StoredJob>(
         &self,
         owner: &str,
         lane: Lane,
@@ -224,16 +224,6 @@ impl Store {
         let row = claim.fetch_optional(transaction.connection()).await?;
         transaction.commit().await?;
         row.as_ref().map(read_with_job).transpose()
-    }
-
-    #[cfg(test)]
-    pub(crate) async fn claim_task<J: StoredJob>(
-        &self,
-        owner: &str,
-        lane: Lane,
-        _: &[&str],
-    ) -> Result<Option<ClaimedTask<J>>, StoreError> {
-        self.claim_next(owner, lane, &Busy::default()).await
     }
 
     /// Puts a task that an earlier run worked on back into the queue; it keeps its locks. False if it is to stop.
@@ -493,7 +483,7 @@ mod tests {
         let columns: Vec<&str> = rows[0].columns().iter().map(|column| column.name()).collect();
         assert!(rows.len() == 2 && columns.contains(&"description") && !columns.contains(&"job"), "{columns:?}");
 
-        assert!(store.claim_task::<Job>("me", Lane::Work, &[]).await.unwrap().unwrap().job.is_ok());
+        assert!(store.claim_task::<Job>("me", Lane::Work, &Busy::default()).await.unwrap().unwrap().job.is_ok());
         store.finish_task(done, TaskState::Done, "").await.unwrap();
         store.cancel_task(cancelled).await.unwrap();
         let jobs = async || {

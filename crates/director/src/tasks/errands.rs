@@ -60,7 +60,7 @@ mod tests {
     use windlass_planning::plan::Plan;
 
     use super::*;
-    use crate::store::{Lane, NewTask, TaskState};
+    use crate::store::{Busy, Lane, NewTask, TaskState};
     use crate::tasks::{DeployOptions, Job};
     use crate::testing::TestDirector;
 
@@ -91,7 +91,7 @@ mod tests {
         let plan = serde_json::json!({"deployment": "shop", "removed": removed,
             "groups": [group("web", "service"), group("smoke", "errand")]});
         let plan: Plan = serde_json::from_value(plan).unwrap();
-        assert!(store.claim_task::<Job>("me", Lane::Work, &[]).await.unwrap().is_some());
+        assert!(store.claim_task::<Job>("me", Lane::Work, &Busy::default()).await.unwrap().is_some());
         store.save_plan(task, &plan).await.unwrap();
         store.finish_task(task, TaskState::Error, "no").await.unwrap();
         assert_eq!(named().await, ["old", "smoke"]);

@@ -181,7 +181,7 @@ impl Workers {
             for places in &mut lanes {
                 while places.is_free() {
                     let busy = places.busy(&director.users);
-                    let claimed = director.store.claim_next(&director.uuid, places.lane, &busy).await;
+                    let claimed = director.store.claim_task(&director.uuid, places.lane, &busy).await;
                     match claimed {
                         Ok(Some(task)) => {
                             let holder = Holder::of(&director, &task.record).await;
@@ -468,14 +468,14 @@ mod tests {
         let mut places = Places::new(Lane::Work, 8);
         let mut claimed = Vec::new();
         while places.is_free() {
-            let claim = store.claim_next::<Job>("uuid", places.lane, &places.busy(users)).await.unwrap();
+            let claim = store.claim_task::<Job>("uuid", places.lane, &places.busy(users)).await.unwrap();
             let Some(task) = claim else { break };
             places.take(&Holder { user: task.record.user, teams: Vec::new() });
             claimed.push(task.record.id);
         }
         assert_eq!(claimed, [1, 2, 3, 4, 5, 6, of_ann]);
         places.free(&Holder { user: "eve".into(), teams: Vec::new() });
-        let next = store.claim_next::<Job>("uuid", places.lane, &places.busy(users)).await.unwrap();
+        let next = store.claim_task::<Job>("uuid", places.lane, &places.busy(users)).await.unwrap();
         assert_eq!(next.map(|task| task.record.id), Some(7));
         for (all, of_a_user) in [(1, 1), (2, 2), (3, 3), (4, 3), (8, 6), (100, 98)] {
             assert_eq!(Places::new(Lane::Work, all).of_a_user, of_a_user);
@@ -502,7 +502,7 @@ mod tests {
         let (mut claimed, mut holders) = (Vec::new(), Vec::new());
         while places.is_free() {
             let busy = places.busy(&director.users);
-            let Some(task) = store.claim_next::<Job>("uuid", places.lane, &busy).await.unwrap() else { break };
+            let Some(task) = store.claim_task::<Job>("uuid", places.lane, &busy).await.unwrap() else { break };
             let holder = Holder::of(director, &task.record).await;
             places.take(&holder);
             holders.push(holder);
