@@ -34,6 +34,17 @@ impl Points {
         Self::one_in(one_in, seed)
     }
 
+    /// One of `of` shares, counted from 0, so that several tests kill at each point side by side. A sample is all in the first share.
+    pub fn share(self, which: usize, of: usize) -> impl Iterator<Item = u64> {
+        let is_sample = self.one_in > 1;
+        let (skipped, step, most) = match (is_sample, which) {
+            (false, which) => (which, of, usize::MAX),
+            (true, 0) => (0, 1, usize::MAX),
+            (true, _) => (0, 1, 0),
+        };
+        self.skip(skipped).step_by(step).take(most)
+    }
+
     /// What [`POINTS`] asks for.
     fn wanted(text: &str) -> Option<Self> {
         let every = Self::one_in(1, 0);
@@ -116,6 +127,15 @@ mod tests {
         assert!(Points::wanted("all").unwrap().take(50).eq(1..=50));
         assert!(Points::wanted("1-3").unwrap().chain(Points::wanted("4-9").unwrap()).eq(1..=9));
         assert!(Points::wanted("some").is_none());
+    }
+
+    #[test]
+    fn several_tests_can_share_a_sweep_and_a_sample_is_left_to_the_first() {
+        let mut all: Vec<u64> = (0..3).flat_map(|which| Points::one_in(1, 0).share(which, 3).take(20)).collect();
+        all.sort_unstable();
+        assert!(all.into_iter().eq(1..=60));
+        assert!(Points::one_in(7, 1).share(0, 3).take(9).eq(Points::one_in(7, 1).take(9)));
+        assert_eq!(Points::one_in(7, 1).share(1, 3).next(), None);
     }
 
     #[test]

@@ -16,7 +16,7 @@ fn count() -> (usize, usize) {
     let is_all = std::env::var("WINDLASS_POINTS").is_ok_and(|points| points == "all");
     let asked = std::env::var("WINDLASS_MUTATED").ok().and_then(|count| count.parse().ok());
     match asked.or(is_all.then_some(1_000_000)) {
-        Some(count) => (count, 1),
+        Some(count) => (count, 10),
         None => (2000, 20),
     }
 }
