@@ -14,9 +14,8 @@ use windlass_planning::plan::Selection;
 use crate::Director;
 use crate::store::{NewTask, StoreError, StoredJob};
 use crate::tasks::{Job, outputs};
+use crate::users::DIRECTOR;
 
-/// The user of its tasks.
-const NAME: &str = "_director";
 /// How often orphaned disks are looked at, at most.
 const DISKS: Duration = Duration::from_secs(30 * 60);
 /// How often records are thinned out.
@@ -92,7 +91,7 @@ fn report(what: &str, result: Result<(), StoreError>) {
 /// Unless it waits or runs already.
 pub(crate) async fn queue(director: &Director, job: Job) -> Result<(), StoreError> {
     if !director.store.has_unfinished_task(job.kind(), job.deployment()).await? {
-        director.store.add_task(&NewTask { job, user: NAME.to_owned(), context_id: String::new() }).await?;
+        director.store.add_task(&NewTask { job, user: DIRECTOR.to_owned(), context_id: String::new() }).await?;
         director.workers.wake();
     }
     Ok(())

@@ -6,6 +6,13 @@ use std::sync::Arc;
 use subtle::{Choice, ConstantTimeEq};
 use windlass_contract::Secret;
 
+/// The user of what the director does by itself.
+pub(crate) const DIRECTOR: &str = "_director";
+/// The user of what is done because VMs do not answer.
+pub(crate) const RESURRECTOR: &str = "resurrector";
+/// Users who are nobody: what they do, nobody asked for.
+pub(crate) const NOBODY: [&str; 2] = [DIRECTOR, RESURRECTOR];
+
 /// A user and password.
 #[derive(Debug, Clone)]
 pub struct Credentials {

@@ -9,10 +9,10 @@ use windlass_agent_client::{Alert, JobHealth};
 use windlass_operations::clock;
 use windlass_planning::names::{DeploymentName, InstanceId, InstanceName};
 
-use super::NAME;
 use super::pulse::{SeenInstance, Verdict};
 use crate::Director;
 use crate::store::{Event, EventFilter, StoreError};
+use crate::users::RESURRECTOR;
 use crate::webhook::{Notice, NoticeKind};
 
 /// Milder alerts, such as those of a pid that changed, wake nobody.
@@ -208,7 +208,7 @@ async fn note(
     instance: &InstanceName,
     (id, message): (&str, &str),
 ) -> Result<(), StoreError> {
-    let mut event = Event::new(NAME, "create", "alert", Some(id));
+    let mut event = Event::new(RESURRECTOR, "create", "alert", Some(id));
     event.deployment = Some(deployment.to_string());
     event.instance = Some(instance.clone());
     event.context.insert("message".into(), json!(message));

@@ -23,6 +23,7 @@ use crate::Director;
 use crate::known_health::Found;
 use crate::store::{Event, NewTask, StoreError, StoredJob, Watched};
 use crate::tasks::{Job, Suspects, errands_of};
+use crate::users::RESURRECTOR;
 use crate::webhook::{Notice, NoticeKind};
 use ailments::{Ailments, NewHealth};
 use pulse::{Pulses, SeenInstance, Verdict};
@@ -30,8 +31,6 @@ use rules::Rules;
 use windlass_contract::explain;
 use windlass_planning::records::{InstanceState, VmRecord};
 
-/// The user of its tasks and events.
-const NAME: &str = "resurrector";
 /// How long an agent may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How many agents are asked at once: enough that many dead ones do not hold up the living.
@@ -263,7 +262,7 @@ async fn resurrect(director: &Director, deployment: &DeploymentName, suspects: S
     let message = format!("instances of '{deployment}' do not answer and are looked at: {}", named(&job));
     alert(director, deployment, &message).await;
     director.notify(Notice::of(NoticeKind::ResurrectionBegun, deployment, &message)).await;
-    director.store.add_task(&NewTask { job, user: NAME.to_owned(), context_id: String::new() }).await?;
+    director.store.add_task(&NewTask { job, user: RESURRECTOR.to_owned(), context_id: String::new() }).await?;
     director.workers.wake();
     Ok(())
 }
@@ -278,7 +277,7 @@ fn named(job: &Job) -> String {
 /// Into the log and the list of events, where people look who were not there.
 async fn alert(director: &Director, deployment: &DeploymentName, message: &str) {
     tracing::warn!(deployment = deployment.as_str(), "{message}");
-    let mut event = Event::new(NAME, "create", "alert", Some(&uuid::Uuid::new_v4().to_string()));
+    let mut event = Event::new(RESURRECTOR, "create", "alert", Some(&uuid::Uuid::new_v4().to_string()));
     event.deployment = Some(deployment.to_string());
     event.context.insert("message".into(), json!(message));
     if let Err(error) = director.store.add_event(&event).await {

@@ -13,9 +13,8 @@ use windlass_operations::ledger::{Change, Fact, Intent};
 use windlass_planning::names::{DeploymentName, InstanceId, InstanceName};
 
 use super::{Store, StoreError, from_json, to_json};
+use crate::users::DIRECTOR;
 
-/// The user of events that no user asked for.
-const DIRECTOR: &str = "_director";
 /// How many events a list has.
 const MOST: i64 = 200;
 /// How many letters of an event's error a list has; all of them has the event alone.

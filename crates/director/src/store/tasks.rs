@@ -13,6 +13,7 @@ use windlass_planning::plan::Plan;
 
 use super::insist::insist;
 use super::{Busy, LOOK_UP, Lane, Store, StoreError, from_json, locks, to_json};
+use crate::users;
 
 /// How many bytes are kept of what a task is called, which may have names that nobody has looked for yet.
 const LONGEST_DESCRIPTION: usize = 1000;
@@ -199,7 +200,11 @@ impl Store {
         };
         let mut others = String::new();
         if !users.is_empty() {
-            others.push_str(&format!(" AND username NOT IN ({})", listed(users)));
+            let (users, nobody) = (listed(users), listed(&users::NOBODY));
+            others.push_str(&format!(
+                " AND (username NOT IN ({users})
+                    OR (username IN ({nobody}) AND EXISTS (SELECT 1 FROM task_teams WHERE task_teams.task = tasks.id)))"
+            ));
         }
         if !teams.is_empty() {
             let (admins, teams) = (listed(admins), listed(teams));
@@ -217,8 +222,9 @@ impl Store {
             .bind(clock::now())
             .bind(LOOK_UP)
             .bind(i64::from(lane == Lane::LookUps));
+        let of_users = if users.is_empty() { Vec::new() } else { [users.as_slice(), &users::NOBODY].concat() };
         let of_teams = if teams.is_empty() { Vec::new() } else { [admins.as_slice(), teams.as_slice()].concat() };
-        for name in users.iter().chain(&of_teams) {
+        for name in of_users.iter().chain(&of_teams) {
             claim = claim.bind(*name);
         }
         let row = claim.fetch_optional(transaction.connection()).await?;

@@ -20,7 +20,7 @@ use super::{Job, OutputKind, TaskError, TaskLog, update_stemcell};
 use crate::Director;
 use crate::schedules;
 use crate::store::{Busy, ClaimedTask, Event, Lane, StoreError, TaskRecord, TaskState};
-use crate::users::Users;
+use crate::users::{self, Users};
 use crate::webhook::Ending;
 
 /// How often a worker looks for tasks, should it not have been told of one.
@@ -45,62 +45,77 @@ struct Places {
     lane: Lane,
     all: usize,
     of_a_user: usize,
-    taken: BTreeMap<String, usize>,
-    /// By team.
+    taken: usize,
+    of_users: BTreeMap<String, usize>,
     of_teams: BTreeMap<String, usize>,
 }
 
-/// Who has a place: a user, and the teams whose deployment is worked on, unless an admin asked for that. The resurrector works for teams, too.
+/// Who has a place: a user, and the teams whose deployment is worked on, unless an admin asked for that. Where the director itself works for
+/// teams, such as in making their VMs again, only they count: no team may keep it from working for others.
 #[derive(Debug, Clone)]
 struct Holder {
-    user: String,
+    /// Whose places are counted; of the director's own tasks only those that are for no team.
+    user: Option<String>,
     teams: Vec<String>,
 }
 
 impl Holder {
     async fn of(director: &Director, task: &TaskRecord) -> Self {
-        let user = task.user.clone();
-        if director.users.admins().contains(&user.as_str()) {
-            return Self { user, teams: Vec::new() };
+        let user = task.user.as_str();
+        if director.users.admins().contains(&user) {
+            return Self { user: Some(user.to_owned()), teams: Vec::new() };
         }
         let teams = director.store.teams_of_task(task.id).await.unwrap_or_else(|error| {
             tracing::warn!(error = explain(&error), task = task.id, "it is not known which team a task is of");
             Vec::new()
         });
-        Self { user, teams }
+        let is_for_teams = users::NOBODY.contains(&user) && !teams.is_empty();
+        Self { user: (!is_for_teams).then(|| user.to_owned()), teams }
     }
 }
 
 impl Places {
     fn new(lane: Lane, all: usize) -> Self {
-        Self { lane, all, of_a_user: all - (all / 4).min(2), taken: BTreeMap::new(), of_teams: BTreeMap::new() }
+        Self {
+            lane,
+            all,
+            of_a_user: all - (all / 4).min(2),
+            taken: 0,
+            of_users: BTreeMap::new(),
+            of_teams: BTreeMap::new(),
+        }
     }
 
     fn is_free(&self) -> bool {
-        self.taken.values().sum::<usize>() < self.all
+        self.taken < self.all
     }
 
     /// Users and teams that have as many places as one may have.
     fn busy<'p>(&'p self, users: &'p Users) -> Busy<'p> {
         let full = |(name, taken): (&'p String, &usize)| (*taken >= self.of_a_user).then_some(name.as_str());
-        let (of_users, of_teams) = (self.taken.iter().filter_map(full), self.of_teams.iter().filter_map(full));
+        let (of_users, of_teams) = (self.of_users.iter().filter_map(full), self.of_teams.iter().filter_map(full));
         Busy { users: of_users.collect(), teams: of_teams.collect(), admins: users.admins() }
     }
 
     fn take(&mut self, holder: &Holder) {
-        *self.taken.entry(holder.user.clone()).or_default() += 1;
+        self.taken += 1;
+        if let Some(user) = &holder.user {
+            *self.of_users.entry(user.clone()).or_default() += 1;
+        }
         for team in &holder.teams {
             *self.of_teams.entry(team.clone()).or_default() += 1;
         }
     }
 
     fn free(&mut self, holder: &Holder) {
-        let of_user = self.taken.get_mut(&holder.user).into_iter();
-        of_user.for_each(|taken| *taken = taken.saturating_sub(1));
+        self.taken = self.taken.saturating_sub(1);
+        if let Some(user) = &holder.user {
+            self.of_users.entry(user.clone()).and_modify(|taken| *taken = taken.saturating_sub(1));
+        }
         for team in &holder.teams {
             self.of_teams.entry(team.clone()).and_modify(|taken| *taken = taken.saturating_sub(1));
         }
-        self.taken.retain(|_, taken| *taken > 0);
+        self.of_users.retain(|_, taken| *taken > 0);
         self.of_teams.retain(|_, taken| *taken > 0);
     }
 }
@@ -470,11 +485,11 @@ mod tests {
         while places.is_free() {
             let claim = store.claim_task::<Job>("uuid", places.lane, &places.busy(users)).await.unwrap();
             let Some(task) = claim else { break };
-            places.take(&Holder { user: task.record.user, teams: Vec::new() });
+            places.take(&Holder { user: Some(task.record.user), teams: Vec::new() });
             claimed.push(task.record.id);
         }
         assert_eq!(claimed, [1, 2, 3, 4, 5, 6, of_ann]);
-        places.free(&Holder { user: "eve".into(), teams: Vec::new() });
+        places.free(&Holder { user: Some("eve".into()), teams: Vec::new() });
         let next = store.claim_task::<Job>("uuid", places.lane, &places.busy(users)).await.unwrap();
         assert_eq!(next.map(|task| task.record.id), Some(7));
         for (all, of_a_user) in [(1, 1), (2, 2), (3, 3), (4, 3), (8, 6), (100, 98)] {
@@ -510,7 +525,44 @@ mod tests {
         }
         assert_eq!(claimed, [&[1, 2, 3, 4, 5, 6], &others[..]].concat());
         holders.iter().for_each(|holder| places.free(holder));
-        assert!(places.taken.is_empty() && places.of_teams.is_empty());
+        assert!(places.taken == 0 && places.of_users.is_empty() && places.of_teams.is_empty());
+    }
+
+    /// With VMs that hang whenever they are made again, a team kept those of all others from being made again.
+    #[tokio::test]
+    async fn no_team_keeps_the_director_itself_from_working_for_others() {
+        let bench = crate::testing::TestDirector::new().await;
+        let (director, store) = (&bench.director, &bench.director.store);
+        for (deployment, teams) in
+            [("of-shop", vec!["shop".to_owned()]), ("of-bank", vec!["bank".to_owned()]), ("of-all", Vec::new())]
+        {
+            store.add_deployment(&deployment.into(), &teams).await.unwrap();
+        }
+        let claim_all = async |places: &mut Places| {
+            let mut claimed = Vec::new();
+            while places.is_free() {
+                let busy = places.busy(&director.users);
+                let Some(task) = store.claim_task::<Job>("uuid", places.lane, &busy).await.unwrap() else { break };
+                places.take(&Holder::of(director, &task.record).await);
+                claimed.push(task.record.id);
+            }
+            claimed
+        };
+        for full in ["of-shop", "of-all"] {
+            let queue = async |deployment: &str| {
+                let job = Job::Scan { deployment: deployment.into() };
+                let user = users::RESURRECTOR.to_owned();
+                store.add_task(&NewTask { job, user, context_id: String::new() }).await.unwrap()
+            };
+            let mut held = Vec::new();
+            for _ in 0..7 {
+                held.push(queue(full).await);
+            }
+            let of_bank = queue("of-bank").await;
+            let mut places = Places::new(Lane::Work, 8);
+            assert_eq!(claim_all(&mut places).await, [&held[..6], &[of_bank]].concat(), "{full}");
+            store.finish_task(held[6], TaskState::Cancelled, "").await.unwrap();
+        }
     }
 
     /// A user of the team before would come into VMs of the team after, or deploy to them.
