@@ -41,6 +41,7 @@ pub(crate) async fn claim(session: &Session, disk: &DiskName, member: Option<&st
         }
         let mut config = read.value.config.clone();
         config.insert(tags::ATTACHED_TO.to_owned(), vm.as_str().to_owned());
+        config.insert(tags::USED.to_owned(), "true".to_owned());
         // It is the disk again, whatever was copied from it: from now on the copy is older.
         if matches!(Stage::of(&config), Stage::MovedTo(_)) {
             config.insert(tags::STAGE.to_owned(), Stage::Made.to_string());

@@ -13,7 +13,9 @@ use windlass_cpi::{Call, Cloud, UserData};
 
 use crate::config::IncusConfig;
 use crate::fault::Fault;
+use crate::leftovers::{self, Made};
 use crate::methods;
+use crate::names::VmName;
 use crate::session::Session;
 
 /// A server or cluster, in one project.
@@ -74,7 +76,9 @@ impl Cloud for IncusCloud {
         let (created, filled) = self
             .serve(call, async |session| {
                 let mut user_data = given.clone();
-                let created = methods::create_vm::run(session, call, &vm, &mut user_data).await?;
+                let made = Made::Vm(VmName::new(call.id));
+                let create = async || methods::create_vm::run(session, call, &vm, &mut user_data).await;
+                let created = leftovers::make(session, call, &made, create).await?;
                 Ok((created, user_data))
             })
             .await?;
@@ -83,7 +87,11 @@ impl Cloud for IncusCloud {
     }
 
     async fn delete_vm(&self, call: &Call, vm: DeleteVm) -> Result<(), CpiError> {
-        self.serve(call, async |session| methods::delete_vm::run(session, call, &vm).await).await
+        self.serve(call, async |session| {
+            leftovers::remove(session, call).await;
+            methods::delete_vm::run(session, call, &vm).await
+        })
+        .await
     }
 
     async fn has_vm(&self, call: &Call, vm: HasVm) -> Result<bool, CpiError> {
@@ -107,7 +115,11 @@ impl Cloud for IncusCloud {
     }
 
     async fn create_disk(&self, call: &Call, disk: CreateDisk) -> Result<DiskCid, CpiError> {
-        self.serve(call, async |session| methods::create_disk::run(session, call, &disk).await).await
+        self.serve(call, async |session| {
+            let made = Made::Disk(methods::create_disk::name(session, call, &disk)?);
+            leftovers::make(session, call, &made, async || methods::create_disk::run(session, call, &disk).await).await
+        })
+        .await
     }
 
     async fn delete_disk(&self, call: &Call, disk: DeleteDisk) -> Result<(), CpiError> {

@@ -25,6 +25,8 @@ pub(crate) const PROJECT: &str = "user.windlass.project";
 pub(crate) const STAGE: &str = "user.windlass.stage";
 /// The VM that a disk is claimed for.
 pub(crate) const ATTACHED_TO: &str = "user.windlass.attached_to";
+/// Of a disk: a VM had it, so it may have data.
+pub(crate) const USED: &str = "user.windlass.used";
 /// Before what directors name VMs and disks by.
 const METADATA: &str = "user.bosh.";
 /// Of an image: the director that uploaded it.

@@ -14,12 +14,17 @@ use crate::properties::DiskProperties;
 use crate::session::Session;
 use crate::tags::{self, Stage};
 
+/// What it is going to be called.
+pub(crate) fn name(session: &Session, call: &Call, disk: &CreateDisk) -> Result<DiskName, Fault> {
+    let properties = DiskProperties::of(&disk.cloud_properties)?;
+    Ok(DiskName::new(&session.disk_pool(properties.pool.as_ref())?, call.id))
+}
+
 pub(crate) async fn run(session: &Session, call: &Call, disk: &CreateDisk) -> Result<DiskCid, Fault> {
     check_size(disk.size)?;
     let properties = DiskProperties::of(&disk.cloud_properties)?;
-    let pool = session.disk_pool(properties.pool.as_ref())?;
-    let kind = pool_of_disks(session, &pool).await?;
-    let name = DiskName::new(&pool, call.id);
+    let name = name(session, call, disk)?;
+    let kind = pool_of_disks(session, &name.pool).await?;
     if let Some(found) = Disk::named(session, name.clone()).await? {
         return ours(session, call, &found);
     }
@@ -33,7 +38,7 @@ pub(crate) async fn run(session: &Session, call: &Call, disk: &CreateDisk) -> Re
     config.extend(vm.and_then(|vm| vm.config).map(|config| tags::inherited(&config)).unwrap_or_default());
     config.insert("size".to_owned(), format!("{}MiB", disk.size.0));
     config.insert(tags::STAGE.to_owned(), Stage::Made.to_string());
-    match session.client.create_volume(&pool, &name.volume, &config, target.as_deref()).await {
+    match session.client.create_volume(&name.pool, &name.volume, &config, target.as_deref()).await {
         Ok(()) => Ok(name.cid()?),
         Err(error) if error.is_taken() => match Disk::named(session, name).await? {
             Some(found) => ours(session, call, &found),

@@ -285,7 +285,11 @@ async fn undone(session: &Session, name: &VmName, fault: Fault) -> Fault {
         error.message = format!("{}; delete that VM, or choose another address", error.message);
     }
     if let Err(remains) = remove(session, name).await {
-        error.message = format!("{}; and '{}' remains: {remains}", error.message, name.as_str());
+        let words = match session.config.state_dir {
+            Some(_) => "remains until a later call can remove it",
+            None => "remains, delete it",
+        };
+        error.message = format!("{}; and '{}' {words}: {remains}", error.message, name.as_str());
         can_be_retried = false;
     }
     if error.kind == ErrorType::CloudError {

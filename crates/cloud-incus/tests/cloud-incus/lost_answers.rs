@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 use windlass_rigs::own_machine::is_own_machine;
@@ -19,6 +19,8 @@ struct Proxy {
     passed: Arc<AtomicUsize>,
     /// Which of them has no answer; 0 for none.
     lost: Arc<AtomicUsize>,
+    /// Whether nothing is answered after that one.
+    for_good: Arc<AtomicBool>,
 }
 
 impl Proxy {
@@ -26,14 +28,15 @@ impl Proxy {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
         let (passed, lost) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
-        let (counter, victim) = (Arc::clone(&passed), Arc::clone(&lost));
+        let for_good = Arc::<AtomicBool>::default();
+        let rule = Rule { passed: Arc::clone(&passed), lost: Arc::clone(&lost), for_good: Arc::clone(&for_good) };
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let (daemon, counter, victim) = (daemon.clone(), Arc::clone(&counter), Arc::clone(&victim));
-                std::thread::spawn(move || forward(&stream, &daemon, &counter, &victim));
+                let (daemon, rule) = (daemon.clone(), rule.clone());
+                std::thread::spawn(move || forward(&stream, &daemon, &rule));
             }
         });
-        Self { folder, passed, lost }
+        Self { folder, passed, lost, for_good }
     }
 
     fn endpoint(&self) -> String {
@@ -41,13 +44,34 @@ impl Proxy {
     }
 
     fn lose(&self, which: usize) {
+        self.for_good.store(false, Ordering::SeqCst);
         self.passed.store(0, Ordering::SeqCst);
         self.lost.store(which, Ordering::SeqCst);
+    }
+
+    /// That answer, and everything after it.
+    fn lose_from(&self, which: usize) {
+        self.lose(which);
+        self.for_good.store(true, Ordering::SeqCst);
+    }
+}
+
+#[derive(Clone)]
+struct Rule {
+    passed: Arc<AtomicUsize>,
+    lost: Arc<AtomicUsize>,
+    for_good: Arc<AtomicBool>,
+}
+
+impl Rule {
+    fn is_over(&self) -> bool {
+        let lost = self.lost.load(Ordering::SeqCst);
+        self.for_good.load(Ordering::SeqCst) && self.passed.load(Ordering::SeqCst) >= lost
     }
 }
 
 /// Serves one connection until it ends.
-fn forward(stream: &UnixStream, daemon: &Path, passed: &AtomicUsize, lost: &AtomicUsize) -> Option<()> {
+fn forward(stream: &UnixStream, daemon: &Path, rule: &Rule) -> Option<()> {
     let mut reader = BufReader::new(stream);
     loop {
         let mut head = String::new();
@@ -68,13 +92,16 @@ fn forward(stream: &UnixStream, daemon: &Path, passed: &AtomicUsize, lost: &Atom
         let mut body = vec![0; length];
         reader.read_exact(&mut body).ok()?;
         let changes = !head.starts_with("GET ");
+        if rule.is_over() {
+            return None;
+        }
         let mut upstream = UnixStream::connect(daemon).ok()?;
         // The oldest form: its answer ends with the connection, and has a length.
         write!(upstream, "{}\r\n", head.replacen("HTTP/1.1", "HTTP/1.0", 1)).ok()?;
         upstream.write_all(&body).ok()?;
         let mut answer = Vec::new();
         upstream.read_to_end(&mut answer).ok()?;
-        if changes && passed.fetch_add(1, Ordering::SeqCst) + 1 == lost.load(Ordering::SeqCst) {
+        if changes && rule.passed.fetch_add(1, Ordering::SeqCst) + 1 == rule.lost.load(Ordering::SeqCst) {
             return None;
         }
         let end = answer.windows(4).position(|four| four == b"\r\n\r\n")?;
@@ -179,4 +206,69 @@ fn a_call_whose_answers_are_lost_finds_out_what_happened_and_has_one_effect() {
     site.ok("delete_stemcell", json!([stemcell]));
     assert_eq!(site.held(), Vec::<String>::new());
     eprintln!("{lost} answers were lost: each call had one effect");
+}
+
+/// Its caller was told that it failed, so nobody would ever delete it.
+#[test]
+fn what_a_call_could_neither_finish_nor_remove_is_removed_by_a_later_one() {
+    const NAME: &str = "lost_answers::what_a_call_could_neither_finish_nor_remove_is_removed_by_a_later_one";
+    if !is_own_machine(NAME) {
+        return;
+    }
+    let Some(site) = Site::start(NAME) else { return };
+    let proxy = Proxy::before(site.lxd().socket());
+    site.configure(json!({"endpoints": [proxy.endpoint()]}));
+    let stemcell = site.stemcell();
+    let fails = |asked: &Asked, from: usize| {
+        proxy.lose_from(from);
+        let answer = site.answer(asked);
+        proxy.lose(0);
+        assert!(answer["error"]["message"].is_string(), "{answer}");
+    };
+    let asked_vm = |last| Asked::new("create_vm", site.vm_arguments(&stemcell, last));
+    for from in [1, 3] {
+        fails(&asked_vm(20), from);
+        assert_eq!(site.held().len(), 2, "a VM is there from the first request on: {:?}", site.held());
+        // The agent of another try is another one, and its address the same.
+        let mut arguments = site.vm_arguments(&stemcell, 20);
+        arguments[0] = json!("agent-of-another-try");
+        let created = site.ok("create_vm", arguments);
+        let vm = created[0].as_str().unwrap();
+        assert_eq!(site.held(), [vm, &stemcell]);
+        site.ok("delete_vm", json!([vm]));
+    }
+    // Who only deletes has it removed as well.
+    fails(&asked_vm(20), 1);
+    site.ok("delete_vm", json!(["vm-00000000-0000-4000-8000-000000000001"]));
+    assert_eq!(site.held(), [stemcell.as_str()]);
+    fails(&Asked::new("create_disk", json!([32, {}, null])), 1);
+    assert_eq!(site.held().len(), 2);
+    let disk = site.ok("create_disk", json!([32, {}, null]));
+    assert_eq!(site.held(), [stemcell.as_str(), volume(disk.as_str().unwrap())]);
+
+    // Asked for again, it is what was begun, and stays.
+    for asked in [asked_vm(21), Asked::new("create_disk", json!([32, {}, null]))] {
+        fails(&asked, 1);
+        let answer = site.answer(&asked);
+        assert_eq!(answer["error"], Value::Null, "{answer}");
+    }
+    let held = site.held();
+    assert_eq!(held.len(), 4, "{held:?}");
+    let vm = site.vm(&stemcell, 22);
+    assert_eq!(site.held().len(), 5, "{held:?}");
+
+    // A backup brings back notes of what is in use by now.
+    let notes = site.folder.path().join("state/leftovers");
+    let note = json!({"endpoints": [proxy.endpoint()], "project": site.project}).to_string();
+    site.ok("set_vm_metadata", json!([vm, {"deployment": "shop"}]));
+    site.ok("attach_disk", json!([vm, disk]));
+    site.write(disk.as_str().unwrap(), "precious");
+    site.ok("detach_disk", json!([vm, disk]));
+    for cid in [vm.as_str(), disk.as_str().unwrap()] {
+        std::fs::write(notes.join(cid), &note).unwrap();
+    }
+    site.vm(&stemcell, 23);
+    assert_eq!(site.held().len(), 6);
+    assert_eq!(site.read(disk.as_str().unwrap()), "precious");
+    assert!(std::fs::read_dir(notes).unwrap().all(|entry| entry.unwrap().file_name() == "lock"));
 }

@@ -19,7 +19,7 @@ const CPI: &str = env!("CARGO_BIN_EXE_incus-cpi");
 pub(crate) struct Site {
     daemons: Daemons,
     pub(crate) project: String,
-    folder: tempfile::TempDir,
+    pub(crate) folder: tempfile::TempDir,
 }
 
 /// What the project is on.
