@@ -106,16 +106,18 @@ impl OpenIntent<'_> {
 
     async fn end(self, outcome: IntentOutcome<'_>) -> Result<(), LedgerError> {
         let end = || self.ledger.end_intent(IntentEnd { id: &self.intent.id, outcome });
-        for pause in PAUSES {
-            match end().await {
-                Err(error) if !error.is_not_one_intent() => {
-                    let error = windlass_contract::explain(&error);
-                    tracing::warn!(intent = %self.intent.id, error, "the end of an intent was not written; trying again");
-                    tokio::time::sleep(pause).await;
-                }
-                other => return other,
+        let (mut pauses, mut failed_before) = (PAUSES.into_iter(), false);
+        loop {
+            let Err(error) = end().await else { return Ok(()) };
+            if error.is_not_one_intent() {
+                // It may have been written before, when only the answer was lost: nobody else has this handle.
+                return if failed_before { Ok(()) } else { Err(error) };
             }
+            let Some(pause) = pauses.next() else { return Err(error) };
+            failed_before = true;
+            let error = windlass_contract::explain(&error);
+            tracing::warn!(intent = %self.intent.id, error, "the end of an intent was not written; trying again");
+            tokio::time::sleep(pause).await;
         }
-        end().await
     }
 }

@@ -69,11 +69,14 @@ pub(super) struct FaultyLedger {
 }
 
 impl FaultyLedger {
+    /// What cannot be written is not there: a ledger writes all or nothing.
     fn try_it(&self) -> Result<(), LedgerError> {
-        let fail = || LedgerError { what: "write", place: "memory".to_owned(), source: "by plan".into() };
-        // What cannot be written is not there: a ledger writes all or nothing.
-        self.faults.next().map_or(Ok(()), |_| Err(fail()))
+        self.faults.next().map_or(Ok(()), |_| Err(by_plan()))
     }
+}
+
+fn by_plan() -> LedgerError {
+    LedgerError { what: "write", place: "memory".to_owned(), source: "by plan".into() }
 }
 
 #[async_trait]
@@ -89,8 +92,11 @@ impl Ledger for FaultyLedger {
     }
 
     async fn end_intent(&self, end: IntentEnd<'_>) -> Result<(), LedgerError> {
-        self.try_it()?;
-        self.ledger.end_intent(end).await
+        match self.faults.next() {
+            None => self.ledger.end_intent(end).await,
+            Some(Fault::Refused) => Err(by_plan()),
+            Some(Fault::Lost) => self.ledger.end_intent(end).await.and(Err(by_plan())),
+        }
     }
 
     async fn record(&self, fact: &Fact) -> Result<(), LedgerError> {

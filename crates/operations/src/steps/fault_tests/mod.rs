@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use windlass_contract::{DiskCid, MiB, Object, VmCid, explain};
+use windlass_contract::{DiskCid, MiB, Object, RequestId, VmCid, explain};
 use windlass_planning::desired::WatchTime;
 use windlass_planning::names::{CpiName, DiskName};
 use windlass_planning::plan::ActionKind;
@@ -26,7 +26,7 @@ use super::{
     CompilePackage, Context, Dependency, InstanceIdentity, InstanceWork, OperationError, Progress, StepId, WorkError,
 };
 use crate::clouds::{Clouds, DrivenCpi};
-use crate::ledger::{Change, Intent, Ledger, Model};
+use crate::ledger::{Change, Fact, Intent, Ledger, Model};
 use crate::settle::settle_intents;
 use crate::testing::MemoryLedger;
 pub(crate) use scene::Scene;
@@ -429,6 +429,25 @@ pub(crate) async fn killed_at_each_call(scene: &Scene) {
             run.check(&when).await;
             run.check_next_run(&expected, &when).await;
         }
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_an_intent_that_was_written_and_whose_answer_was_lost_is_no_failure() {
+    let ledger = FaultyLedger { ledger: MemoryLedger::default(), faults: Faults::default() };
+    let ledger_of_all: &dyn Ledger = &ledger;
+    for is_done in [true, false] {
+        let change = Change::RebootVm { cid: VmCid::new("vm-1").unwrap() };
+        let (id, cpi) = (RequestId::random(), CpiName::Default);
+        let intent =
+            Intent { id, task: None, cpi, stemcell_version: None, change, child: None, elsewhere: None, doubt: None };
+        let open = ledger_of_all.open_intent(intent).await.unwrap();
+        ledger.faults.plan(&[(1, Fault::Lost)]);
+        match is_done {
+            true => open.settle(&Fact::Nothing).await.unwrap(),
+            false => open.abandon("the cloud refused").await.unwrap(),
+        }
+        assert_eq!((ledger.faults.calls(), ledger.intents().await.unwrap().len()), (2, 0));
     }
 }
 
