@@ -234,6 +234,13 @@ pub(crate) struct DeployOptions {
     pub teams: Vec<String>,
 }
 
+impl DeployOptions {
+    /// Whether newer stemcells, releases, links and values are taken. A restart, a recreation or an errand uses what was deployed.
+    pub(crate) fn takes_newer(&self) -> bool {
+        self.change_state.is_none() && self.errand.is_none()
+    }
+}
+
 impl StoredJob for Job {
     fn kind(&self) -> &'static str {
         match self {

@@ -1,21 +1,24 @@
 //! Reads what is wanted and what is, and plans. Nothing changes but the numbers of groups, once a plan is carried out.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod documents;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use windlass_contract::cpi::CloudLimits;
 use windlass_contract::cpi::methods::CalculateVmCloudProperties;
 use windlass_contract::explain;
-use windlass_manifest::{Document, names};
+use windlass_manifest::names;
 use windlass_planning::desired::{
-    Configs, DeploymentManifest, Desired, DesiredSize, Finding, Findings, LinksFrom, RuntimeConfig, Wanted,
-    linked_deployments, refuse_misplaced, releases_named_by, resolve,
+    DeploymentManifest, Desired, DesiredSize, Finding, Findings, LinksFrom, RuntimeConfig, Wanted, linked_deployments,
+    resolve,
 };
 use windlass_planning::links::LinkProvider;
 use windlass_planning::names::{CpiName, DeploymentName, InstanceId};
 use windlass_planning::plan::{Calculated, Current, CurrentInstance, Plan, PlanOptions, plan, refuse_impossible};
-use windlass_planning::records::{ConfigRecord, DiskRecord, InstanceRecord, VmRecord};
-use windlass_planning::software::Software;
+use windlass_planning::records::{DiskRecord, InstanceRecord, VmRecord};
+use windlass_planning::software::{Software, VariableSet};
 use windlass_render::Native;
 use windlass_variables::{Scope, with_absolute_names};
 
@@ -26,6 +29,8 @@ use crate::limits::RenderingTurn;
 use crate::team_limits;
 use crate::variables::deployed::{self, Use};
 use crate::variables::{KnownValues, border};
+use documents::{Documents, Offer};
+pub(super) use documents::{configs, must_have_cloud_config};
 
 /// How many bytes of findings are told, or a little more.
 const MOST_TOLD: usize = 128 << 10;
@@ -76,6 +81,10 @@ pub(crate) struct Asker<'a> {
 }
 
 impl Asker<'_> {
+    fn must_go_on(&self) -> Result<(), TaskError> {
+        if self.task.is_some_and(TaskLog::is_cancelled) { Err(TaskError::Cancelled) } else { Ok(()) }
+    }
+
     /// A turn to render. Plans without a task have turns of their own, and who cancels a task does not wait for one.
     async fn turn(&self, director: &Director) -> Result<RenderingTurn, TaskError> {
         match self.task {
@@ -100,45 +109,16 @@ pub(crate) async fn prepare(
     asker: Asker<'_>,
 ) -> Result<PreparedDeploy, TaskError> {
     let mut findings = Findings::new();
-    let read = || {
-        let document = Document::parse(manifest).map_err(|error| TaskError::Input(format!("the manifest: {error}")))?;
-        let manifest = DeploymentManifest::read(&document, &mut findings);
-        refuse_misplaced(&document, &mut findings);
-        Ok::<_, TaskError>((manifest, border::Named::in_document(&document)))
-    };
-    let (manifest, mut named) = director.limits.heavily(read).await?;
-    if let Some(name) = manifest.name.as_ref().filter(|name| deployment != name.value.as_str()) {
-        findings.push(name.problem(format!("the manifest is for '{}', not for '{deployment}'", name.value)));
-    }
-    let used = must_have_cloud_config(director, deployment, options).await?;
-    let teams = teams_of(director, deployment, options).await?;
-    let cpi_configs = director.store.current_configs("cpi").await?;
-    let read = || Configs::read(used.iter().chain(&cpi_configs), &mut findings);
-    let Configs { cloud, runtime, cpis } = director.limits.heavily(read).await;
-    let mut stemcells = director.store.stemcells().await?;
-    let mut releases = match manifest.releases.is_empty() && runtime.releases.is_empty() {
-        true => Vec::new(),
-        false => director.store.releases().await?,
-    };
-    // Only a deploy looks for newer ones: a restart or recreation uses what was deployed.
-    if options.change_state.is_some() || options.errand.is_some() {
-        keep_versions_in_use(&mut stemcells, deployment, |it| (&it.operating_system, &it.version, &it.deployments));
-        keep_versions_in_use(&mut releases, deployment, |it| (&it.name, &it.version, &it.deployments));
-    }
-    let used_releases = releases_named_by(&manifest, &runtime, &releases);
-    director.store.add_specs(&mut releases, &used_releases).await?;
-    // What is deployed keeps the values that it has.
-    if options.change_state.is_none() && options.errand.is_none() {
-        named.add_defaults(&releases);
+    let documents = Documents::read(director, deployment, manifest, options, &mut findings).await?;
+    let Documents { manifest, configs, teams, cloud, runtime, cpis, mut named } = documents;
+    let offer = Offer::of(director, deployment, (&manifest, &runtime), options).await?;
+    if options.takes_newer() {
         if let Some(reason) = border::refusal_of_name(director, deployment, &teams).await? {
             findings.say(reason);
         }
-        border::refuse_those_of_others(director, deployment, &teams, named, &used, &mut findings).await?;
+        named.add_defaults(&offer.releases);
+        border::refuse_those_of_others(director, deployment, &teams, named, &configs, &mut findings).await?;
     }
-    let compiled = match releases.is_empty() {
-        true => BTreeSet::new(),
-        false => director.store.compiled_keys().await?,
-    };
     let local_dns = director.settings.local_dns;
     let names = manifest.names.in_use(local_dns.enabled, local_dns.use_dns_addresses, &mut findings);
     let others = providers_elsewhere(director, (&manifest, &runtime), options).await?;
@@ -147,9 +127,9 @@ pub(crate) async fn prepare(
         cloud: &cloud,
         runtime: &runtime,
         cpis: &cpis,
-        stemcells: &stemcells,
-        releases: &releases,
-        compiled: &compiled,
+        stemcells: &offer.stemcells,
+        releases: &offer.releases,
+        compiled: &offer.compiled,
         teams: &teams,
         links: others.as_ref().map_or(LinksFrom::Records, LinksFrom::Manifest),
         names,
@@ -167,7 +147,7 @@ pub(crate) async fn prepare(
         current.instances.retain(|instance| instance.record.group == *errand);
     }
     refuse_odd_names(&desired, &current, &mut findings);
-    if options.change_state.is_none() && options.errand.is_none() {
+    if options.takes_newer() {
         let is_there = !current.instances.is_empty();
         let names = (deployment, desired.links.providers.as_slice());
         dns_border::refuse_those_of_others(director, names, &teams, is_there, &mut findings).await?;
@@ -183,25 +163,13 @@ pub(crate) async fn prepare(
         current.numbers = director.store.dns_numbers().await?;
         let (azs, networks) = desired.named_places();
         current.numbers.foresee(&azs, &networks);
-        let definitions: Vec<_> = manifest.variables.iter().chain(&runtime.variables).collect();
-        let wanted = deployed::WantedVariables {
-            deployment,
-            definitions: &definitions,
-            converge: manifest.converge_variables,
-            desired: &desired,
-            current: &current,
-            log: asker.task,
-            sees_values: asker.sees_values,
-        };
-        let gathered = deployed::gather(director, wanted, use_of_values(purpose, options)).await;
-        if asker.task.is_some_and(TaskLog::is_cancelled) {
-            return Err(TaskError::Cancelled);
-        }
-        (values, current.variables) = gathered?;
+        let wanted = (deployment, &manifest, &runtime, &desired);
+        let gathered = gather_values(director, wanted, &current, use_of_values(purpose, options), asker).await?;
+        (values, current.variables) = gathered;
     }
     let values = Arc::new(values);
     let software: Vec<&Software> = desired.groups.iter().filter_map(|group| group.software.as_ref()).collect();
-    current.compiled = compiled;
+    current.compiled = offer.compiled;
     let jobs = software.iter().flat_map(|software| &software.jobs);
     let templates = director.library.rendering(jobs).await?.knowing(values.clone());
     let templates = templates.within(asker.template_time).until_cancelled(asker.task.cloned());
@@ -209,36 +177,15 @@ pub(crate) async fn prepare(
     if findings.is_clean() {
         vm_stats::find_unresponsive(director, &mut current).await;
     }
-    let plan_options = PlanOptions {
-        recreate: options.recreate,
-        created_before: options.recreate_created_before,
-        recreate_disks: options.recreate_persistent_disks,
-        only: options.only.clone(),
-        change: options.change_state.clone(),
-        skip_drain: options.skip_drain.clone(),
-        fix: options.fix,
-        canaries: options.canaries,
-        max_in_flight: options.max_in_flight,
-        errand: options.errand.is_some(),
-    };
+    let plan_options = plan_options(options);
     let mut new_id = new_ids(director, deployment).await?;
     let make = || Native::for_many(|| plan(&desired, &current, &plan_options, &templates, &mut new_id, &mut findings));
     let turn = asker.turn(director).await?;
     let mut plan = turn.work(make);
     let mut turn = asker.task.is_none().then_some(turn);
-    if asker.task.is_some_and(TaskLog::is_cancelled) {
-        return Err(TaskError::Cancelled);
-    }
+    asker.must_go_on()?;
     if findings.is_clean() {
-        let mut asking = std::pin::pin!(cloud_limits::of_plan(director, &plan, &current));
-        let limits = match tokio::time::timeout(CLOUDS_SOON, &mut asking).await {
-            Ok(limits) => limits?,
-            // Plans for other clouds do not wait for one that is silent.
-            Err(_) => {
-                turn = None;
-                asking.await?
-            }
-        };
+        let limits = ask_for_limits(director, &plan, &current, &mut turn).await?;
         refuse_impossible(&plan, &desired, &limits, &mut findings);
     }
     let instances = (current.instances.len(), plan.instances().count());
@@ -260,11 +207,42 @@ pub(crate) async fn prepare(
         values,
         current,
         stemcells: desired.stemcells,
-        configs: used.iter().map(|config| config.id).collect(),
+        configs: configs.iter().map(|config| config.id).collect(),
         releases: desired.releases,
         needs_ruby,
         turn,
     })
+}
+
+/// Asks clouds what they can have. Plans for other clouds do not wait for one that is silent: the turn is given back.
+async fn ask_for_limits(
+    director: &Director,
+    plan: &Plan,
+    current: &Current,
+    turn: &mut Option<RenderingTurn>,
+) -> Result<BTreeMap<CpiName, CloudLimits>, TaskError> {
+    let mut asking = std::pin::pin!(cloud_limits::of_plan(director, plan, current));
+    if let Ok(limits) = tokio::time::timeout(CLOUDS_SOON, &mut asking).await {
+        return limits;
+    }
+    *turn = None;
+    asking.await
+}
+
+/// What is asked for beside the manifest.
+fn plan_options(options: &DeployOptions) -> PlanOptions {
+    PlanOptions {
+        recreate: options.recreate,
+        created_before: options.recreate_created_before,
+        recreate_disks: options.recreate_persistent_disks,
+        only: options.only.clone(),
+        change: options.change_state.clone(),
+        skip_drain: options.skip_drain.clone(),
+        fix: options.fix,
+        canaries: options.canaries,
+        max_in_flight: options.max_in_flight,
+        errand: options.errand.is_some(),
+    }
 }
 
 /// All that is wrong.
@@ -280,10 +258,32 @@ fn refusal(findings: &Findings, options: &DeployOptions) -> TaskError {
     }
 }
 
+async fn gather_values(
+    director: &Director,
+    (deployment, manifest, runtime, desired): (&DeploymentName, &DeploymentManifest, &RuntimeConfig, &Desired),
+    current: &Current,
+    purpose: Use,
+    asker: Asker<'_>,
+) -> Result<(KnownValues, Option<VariableSet>), TaskError> {
+    let definitions: Vec<_> = manifest.variables.iter().chain(&runtime.variables).collect();
+    let wanted = deployed::WantedVariables {
+        deployment,
+        definitions: &definitions,
+        converge: manifest.converge_variables,
+        desired,
+        current,
+        log: asker.task,
+        sees_values: asker.sees_values,
+    };
+    let gathered = deployed::gather(director, wanted, purpose).await;
+    asker.must_go_on()?;
+    Ok(gathered?)
+}
+
 /// Only a deploy makes values and takes newer ones.
 fn use_of_values(purpose: Purpose, options: &DeployOptions) -> Use {
     match purpose {
-        _ if options.change_state.is_some() || options.errand.is_some() => Use::Kept,
+        _ if !options.takes_newer() => Use::Kept,
         Purpose::Look => Use::Look,
         Purpose::Deploy(task) => Use::Deploy { task, latest: options.force_latest_variables },
     }
@@ -296,7 +296,7 @@ async fn providers_elsewhere(
     (manifest, runtime): (&DeploymentManifest, &RuntimeConfig),
     options: &DeployOptions,
 ) -> Result<Option<BTreeMap<String, Vec<LinkProvider>>>, TaskError> {
-    if options.change_state.is_some() || options.errand.is_some() {
+    if !options.takes_newer() {
         return Ok(None);
     }
     let mut elsewhere = BTreeMap::new();
@@ -343,52 +343,6 @@ pub(super) async fn new_ids(
     })
 }
 
-/// The configs, among which a cloud config must be: without one, no name in a manifest means anything. In BOSH's words.
-pub(super) async fn must_have_cloud_config(
-    director: &Director,
-    deployment: &DeploymentName,
-    options: &DeployOptions,
-) -> Result<Vec<ConfigRecord>, TaskError> {
-    let used = configs(director, deployment, options).await?;
-    if used.iter().any(|config| config.kind == "cloud") {
-        return Ok(used);
-    }
-    let message = "Required property 'networks' was not specified in object ({}): there is no cloud config; use update-cloud-config";
-    Err(TaskError::refused(40001, message))
-}
-
-async fn teams_of(
-    director: &Director,
-    deployment: &DeploymentName,
-    options: &DeployOptions,
-) -> Result<Vec<String>, TaskError> {
-    Ok(director.store.teams_of(deployment).await?.unwrap_or_else(|| options.teams.clone()))
-}
-
-/// The cloud and runtime configs that the operator saw, or the current ones of the deployment's teams.
-pub(super) async fn configs(
-    director: &Director,
-    deployment: &DeploymentName,
-    options: &DeployOptions,
-) -> Result<Vec<ConfigRecord>, TaskError> {
-    let mut configs = Vec::new();
-    match &options.configs {
-        None => {
-            let teams = teams_of(director, deployment, options).await?;
-            for kind in ["cloud", "runtime"] {
-                configs.extend(director.store.current_configs_for(kind, &teams).await?);
-            }
-        }
-        Some(ids) => {
-            for id in ids {
-                let found = director.store.config(*id).await?;
-                configs.push(found.ok_or_else(|| TaskError::Input(format!("there is no config with the id {id}")))?);
-            }
-        }
-    }
-    Ok(configs)
-}
-
 /// Asks CPIs what resources mean in their clouds.
 pub(super) async fn calculate(director: &Director, desired: &Desired, findings: &mut Findings) -> Calculated {
     let mut calculated = Calculated::default();
@@ -424,21 +378,6 @@ fn refuse_odd_names(desired: &Desired, current: &Current, findings: &mut Finding
             findings.push(group.place.problem(format!("its name: {error}")));
         }
     }
-}
-
-/// Leaves out other versions of what a deployment uses; `of` says name, version and users.
-fn keep_versions_in_use<T>(all: &mut Vec<T>, deployment: &DeploymentName, of: impl Fn(&T) -> (&str, &str, &[String])) {
-    let is_used = |users: &[String]| users.iter().any(|user| deployment == user.as_str());
-    let used: BTreeSet<(String, String)> = all
-        .iter()
-        .map(&of)
-        .filter(|(_, _, users)| is_used(users))
-        .map(|(name, version, _)| (name.to_owned(), version.to_owned()))
-        .collect();
-    all.retain(|each| {
-        let (name, version, _) = of(each);
-        used.contains(&(name.to_owned(), version.to_owned())) || !used.iter().any(|(known, _)| known == name)
-    });
 }
 
 fn refuse_unknown_cpis(director: &Director, desired: &Desired, findings: &mut Findings) {
