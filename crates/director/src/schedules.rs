@@ -20,8 +20,6 @@ use crate::users::DIRECTOR;
 const DISKS: Duration = Duration::from_secs(30 * 60);
 /// How often records are thinned out.
 const RECORDS: Duration = Duration::from_secs(60 * 60);
-/// How many events are kept.
-const EVENTS: i64 = 10_000;
 /// How many versions of each config are kept, beside those in use.
 const CONFIGS: i64 = 100;
 /// When the last scheduled snapshots were taken: a restart neither forgets nor repeats them.
@@ -142,7 +140,7 @@ pub(crate) async fn thin_out(director: &Director) -> Result<(), StoreError> {
     }
     outputs::thin_out(director).await?;
     director.store.forget_configs(CONFIGS).await?;
-    director.store.forget_events(EVENTS).await
+    director.store.forget_old_events().await
 }
 
 /// Removes the folders of tasks that the store does not know. Each was made after its task was stored, so the task was

@@ -246,7 +246,7 @@ async fn lists_of_tasks_and_events_have_the_beginnings_of_what_failed() {
     let job = crate::tasks::Job::Scan { deployment: "shop".into() };
     let task = store.add_task(&NewTask { job, user: "me".into(), context_id: String::new() }).await.unwrap();
     let event = store.add_event(&crate::store::Event::new("me", "update", "deployment", Some("shop"))).await.unwrap();
-    let reason = "why ".repeat(10_000);
+    let reason = "why ".repeat(2_000);
     store.finish_task(task, crate::store::TaskState::Error, &reason).await.unwrap();
     store.end_event(event, Some(&reason)).await.unwrap();
     let all = store.tasks(&crate::store::TaskFilter { limit: 10, ..Default::default() }).await.unwrap();

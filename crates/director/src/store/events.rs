@@ -3,8 +3,10 @@
 //! Those of clouds are written together with their intents and facts (see [`intent_begins`]), those of locks with the
 //! locks; so no code path can forget one, and no kill can leave one behind.
 
+use std::sync::atomic::Ordering;
+
 use serde_json::json;
-use windlass_contract::{Object, RequestId};
+use windlass_contract::{Object, RequestId, shortened};
 use windlass_database::Transaction;
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, AssertSqlSafe, Row};
@@ -19,8 +21,14 @@ use crate::users::DIRECTOR;
 const MOST: i64 = 200;
 /// How many letters of an event's error a list has; all of them has the event alone.
 const LONGEST_ERROR: usize = 2000;
+/// How many events are kept.
+const KEPT: i64 = 10_000;
 /// How many events of each user are kept, however many others have.
 const OF_A_USER: i64 = 1000;
+/// After so many the old ones are forgotten: users of a team, and their VMs, cause more in an hour than the disk has.
+const UNSEEN: usize = 1000;
+/// How many bytes of an error are kept. VMs say why something in them failed, and as often as somebody asks.
+const LONGEST_KEPT: usize = 8 * 1024;
 /// How many letters of context an event may have to be listed with it; a longer one has the event alone.
 const LONGEST_CONTEXT: usize = 16_000;
 
@@ -126,6 +134,10 @@ pub(super) const END_EVENTS_OF: &str =
      FROM events WHERE task = $1 AND parent IS NULL AND object_type IN ('deployment', 'instance')
         AND id NOT IN (SELECT parent FROM events WHERE task = $1 AND parent IS NOT NULL) ORDER BY id DESC";
 
+fn kept(error: Option<&str>) -> Option<String> {
+    error.map(|error| shortened(error.to_owned(), LONGEST_KEPT))
+}
+
 impl Store {
     /// Notes that something happens, and gives its id.
     pub(crate) async fn add_event(&self, event: &Event) -> Result<i64, StoreError> {
@@ -142,11 +154,14 @@ impl Store {
         .bind(event.task)
         .bind(event.deployment.as_deref())
         .bind(event.instance.as_deref())
-        .bind(event.error.as_deref())
+        .bind(kept(event.error.as_deref()))
         .bind(to_json("events.context", &event.context)?)
         .fetch_one(transaction.connection())
         .await?;
         transaction.commit().await?;
+        if self.unseen_events.fetch_add(1, Ordering::Relaxed) % UNSEEN == UNSEEN - 1 {
+            self.forget_old_events().await?;
+        }
         Ok(row.try_get("id")?)
     }
 
@@ -189,13 +204,22 @@ impl Store {
     /// ends with its intents.
     pub(crate) async fn end_events_of(&self, task: i64, error: &str) -> Result<(), StoreError> {
         let mut transaction = self.database.begin_unflushed().await?;
-        sqlx::query(END_EVENTS_OF).bind(task).bind(clock::now()).bind(error).execute(transaction.connection()).await?;
+        sqlx::query(END_EVENTS_OF)
+            .bind(task)
+            .bind(clock::now())
+            .bind(kept(Some(error)))
+            .execute(transaction.connection())
+            .await?;
         Ok(transaction.commit().await?)
+    }
+
+    pub(crate) async fn forget_old_events(&self) -> Result<(), StoreError> {
+        self.forget_events(KEPT).await
     }
 
     /// Forgets all but the newest, and the newest of each user: one who does very many things would have forgotten what others did. Alerts
     /// are counted apart, because VMs raise as many as they like.
-    pub(crate) async fn forget_events(&self, keep: i64) -> Result<(), StoreError> {
+    async fn forget_events(&self, keep: i64) -> Result<(), StoreError> {
         for kind in ["object_type = 'alert'", "object_type <> 'alert'"] {
             let statement = format!(
                 "DELETE FROM events WHERE id IN (SELECT id FROM
@@ -351,7 +375,7 @@ pub(super) async fn intent_ends(
     .bind(id.as_str())
     .bind(clock::now())
     .bind(made)
-    .bind(error)
+    .bind(kept(error))
     .execute(transaction.connection())
     .await?;
     Ok(())
@@ -402,7 +426,7 @@ async fn ends(
     )
     .bind(beginning)
     .bind(clock::now())
-    .bind(error)
+    .bind(kept(error))
     .bind(to_json("events.context", context)?)
     .execute(transaction.connection())
     .await?;

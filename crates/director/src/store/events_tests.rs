@@ -146,6 +146,30 @@ async fn a_user_who_does_very_much_has_nothing_forgotten_that_others_did() {
     assert_eq!((left.len(), of_eve), (4, 3));
 }
 
+/// A VM with 64 KB to say each time that its team came in wrote gigabytes an hour to the director's database.
+#[tokio::test]
+async fn what_a_team_has_its_vms_say_does_not_fill_the_disk_before_old_events_are_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(folder.path()).await;
+    let begun = store.add_event(&Event::new("eve", "exec", "instance", Some("i"))).await.unwrap();
+    store.end_event(begun, Some(&"\u{a0}".repeat(32 << 10))).await.unwrap();
+    let ended = store.event(begun + 1).await.unwrap().unwrap();
+    assert!(ended.event.error.unwrap().len() < LONGEST_KEPT + 100);
+
+    store
+        .tamper(
+            "WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < 12000)
+             INSERT INTO events (happened_at, username, action, object_type, context)
+             SELECT 0, 'eve', 'exec', 'instance', '{}' FROM number",
+        )
+        .await;
+    for _ in 0..UNSEEN {
+        store.add_event(&Event::new("eve", "exec", "instance", Some("i"))).await.unwrap();
+    }
+    let left: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM events").fetch_one(store.database.pool()).await.unwrap();
+    assert!(left <= KEPT + 2, "{left}");
+}
+
 /// An event that a killed director began must not look as if it still went on.
 /// A VM that raised alerts for a day had all else forgotten; one with long ones had a list take gigabytes.
 #[tokio::test]

@@ -32,6 +32,7 @@ mod tasks;
 mod variables;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -94,6 +95,8 @@ pub(crate) struct Store {
     host: Arc<Host>,
     /// How long they may.
     cpi_deadline: Duration,
+    /// How many events were added.
+    unseen_events: Arc<AtomicUsize>,
 }
 
 /// the records cannot be read or written
@@ -153,7 +156,7 @@ impl Store {
     pub(crate) async fn open(url: &str) -> Result<Self, OpenError> {
         let database = Database::open(url, MIGRATIONS).await?;
         let cpi_deadline = Settings::default().cpi_deadline;
-        Ok(Self { database, host: Arc::new(Host::here()), cpi_deadline })
+        Ok(Self { database, host: Arc::new(Host::here()), cpi_deadline, unseen_events: Arc::default() })
     }
 
     /// The same for the director that leads, which clients reach at `address`: who led before can write nothing from now on.
