@@ -19,8 +19,7 @@ use windlass_contract::{Object, Secret};
 
 use super::Server;
 use super::access::{Caller, is_address_of};
-use super::store::StoreError;
-use super::turns::SMALL;
+use super::store::{Found, StoreError};
 
 /// As long as an id may be in the original's database.
 const LONGEST_ID: usize = 255;
@@ -124,16 +123,24 @@ async fn read(
         Caller::Anonymous => Some(server.turns.of(&address.to_string()).await),
         _ => Some(server.turns.of(&id).await),
     };
-    let mut settings = stored(&server, &peer, &id).await?;
-    match settings.as_ref().is_some_and(|settings| settings.reveal().len() > SMALL) {
-        // Those that wait for a place have none of it in memory.
-        true if turn.is_some() => {
-            drop(settings.take());
-            turn = server.turns.for_large(turn).await;
-            settings = stored(&server, &peer, &id).await?;
+    let found = match &turn {
+        None => Found::Settings(stored(&server, &peer, &id).await?),
+        Some(_) => {
+            let _working = peer.working();
+            server.store.get_short(&id).await?
         }
-        _ => turn = None,
-    }
+    };
+    let settings = match found {
+        Found::Settings(settings) => {
+            turn = None;
+            settings
+        }
+        // Those that wait for a place have none of it in memory.
+        Found::Long => {
+            turn = server.turns.for_large(turn).await;
+            stored(&server, &peer, &id).await?
+        }
+    };
     // Do not reveal to unauthenticated callers whether an instance exists.
     let settings = settings.filter(|settings| trusted || is_address_of(address, settings));
     match caller {

@@ -13,6 +13,8 @@ use windlass_contract::Secret;
 use windlass_database::sqlx::{self, AssertSqlSafe, Row};
 use windlass_database::{Database, Migration, OpenError};
 
+use super::turns::SMALL;
+
 const MIGRATIONS: &[Migration] = &[Migration { number: 1, name: "instances", sql: include_str!("0001_instances.sql") }];
 /// A director may keep its records in the same database.
 const LEDGER: &str = "registry_migrations";
@@ -47,7 +49,17 @@ pub(super) struct Store {
 #[derive(Debug)]
 struct Read {
     id: String,
-    found: oneshot::Sender<Result<Option<Secret>, StoreError>>,
+    /// Also if they are long.
+    whole: bool,
+    found: oneshot::Sender<Result<Found, StoreError>>,
+}
+
+/// What there is of an instance.
+#[derive(Debug)]
+pub(super) enum Found {
+    Settings(Option<Secret>),
+    /// More than fits into [`SMALL`] bytes, which was not read.
+    Long,
 }
 
 #[derive(Debug)]
@@ -71,8 +83,20 @@ impl Store {
 
     /// The settings of `id`, as they are after all writes that were answered.
     pub(super) async fn get(&self, id: &str) -> Result<Option<Secret>, StoreError> {
+        match self.read(id, true).await? {
+            Found::Settings(settings) => Ok(settings),
+            Found::Long => Err(StoreError::Unavailable),
+        }
+    }
+
+    /// The same, unless they are long.
+    pub(super) async fn get_short(&self, id: &str) -> Result<Found, StoreError> {
+        self.read(id, false).await
+    }
+
+    async fn read(&self, id: &str, whole: bool) -> Result<Found, StoreError> {
         let (found, answer) = oneshot::channel();
-        self.reads.send(Read { id: id.to_owned(), found }).await.map_err(|_| StoreError::Unavailable)?;
+        self.reads.send(Read { id: id.to_owned(), whole, found }).await.map_err(|_| StoreError::Unavailable)?;
         answer.await.unwrap_or(Err(StoreError::Unavailable))
     }
 
@@ -100,10 +124,25 @@ async fn serve_reads(database: Database, mut waiting: mpsc::Receiver<Read>) {
         let database = database.clone();
         tokio::spawn(async move {
             let found = in_time("read", select(&database, &batch)).await;
+            let mut long = Vec::new();
             for read in batch {
-                let settings = found.as_ref().map(|found| found.get(&read.id).cloned()).map_err(|error| *error);
+                let settings = match found.as_ref().map(|found| found.get(&read.id)) {
+                    Err(error) => Err(*error),
+                    Ok(None) => Ok(Found::Settings(None)),
+                    Ok(Some(Some(settings))) => Ok(Found::Settings(Some(settings.clone()))),
+                    Ok(Some(None)) if read.whole => {
+                        long.push(read);
+                        continue;
+                    }
+                    Ok(Some(None)) => Ok(Found::Long),
+                };
                 // The client may be gone.
                 let _ = read.found.send(settings);
+            }
+            // One by one: together they would be a hundred megabytes, several times over.
+            for read in long {
+                let settings = in_time("read", select_one(&database, &read.id)).await;
+                let _ = read.found.send(settings.map(Found::Settings));
             }
             drop(place);
         });
@@ -144,19 +183,34 @@ async fn in_time<T>(doing: &str, work: impl Future<Output = Result<T, sqlx::Erro
     }
 }
 
-async fn select(database: &Database, batch: &[Read]) -> Result<HashMap<String, Secret>, sqlx::Error> {
+/// The settings that are short; none for long ones, which stay in the database.
+async fn select(database: &Database, batch: &[Read]) -> Result<HashMap<String, Option<Secret>>, sqlx::Error> {
     // A statement per power of two, so that each is prepared once; the last id fills up the rest.
     let size = batch.len().next_power_of_two();
     let places = (1..=size).map(|place| format!("${place}")).collect::<Vec<_>>().join(", ");
-    let sql = format!("SELECT instance_id, settings FROM registry_instances WHERE instance_id IN ({places})");
+    let sql = format!(
+        "SELECT instance_id, CASE WHEN LENGTH(settings) <= {SMALL} THEN settings END AS settings
+         FROM registry_instances WHERE instance_id IN ({places})"
+    );
     let mut query = sqlx::query(AssertSqlSafe(sql));
     for read in batch.iter().chain(batch.last().into_iter().cycle()).take(size) {
         query = query.bind(read.id.as_str());
     }
     let rows = query.fetch_all(database.pool()).await?;
+    // The database counts letters.
+    let is_short = |settings: &String| settings.len() <= SMALL;
     rows.into_iter()
-        .map(|row| Ok((row.try_get("instance_id")?, Secret::new(row.try_get::<String, _>("settings")?))))
+        .map(|row| {
+            let settings = row.try_get::<Option<String>, _>("settings")?.filter(is_short).map(Secret::new);
+            Ok((row.try_get("instance_id")?, settings))
+        })
         .collect()
+}
+
+async fn select_one(database: &Database, id: &str) -> Result<Option<Secret>, sqlx::Error> {
+    let query = sqlx::query("SELECT settings FROM registry_instances WHERE instance_id = $1").bind(id);
+    let row = query.fetch_optional(database.pool()).await?;
+    row.map(|row| Ok(Secret::new(row.try_get::<String, _>("settings")?))).transpose()
 }
 
 async fn commit(database: &Database, batch: &[Write]) -> Result<(), sqlx::Error> {

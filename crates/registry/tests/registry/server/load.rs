@@ -165,6 +165,45 @@ async fn a_vm_that_does_not_take_its_large_settings_gets_no_more_of_them_and_oth
     tokio::time::timeout(Duration::from_secs(20), third.readable()).await.unwrap().unwrap();
 }
 
+/// Hundreds of VMs of a team, each with a megabyte, took several hundred.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_vms_with_large_settings_take_no_more_memory_than_a_few() {
+    allow_many_connections();
+    let base = Base::sqlite();
+    let registry = base.registry().await;
+    let cpi = writer(&registry);
+    let large = format!(r#"{{"a": "{}"}}"#, "x".repeat(1_000_000));
+    let mut questions = Vec::new();
+    for vm in 0..150 {
+        let id = format!("vm-{vm}");
+        let path = format!("/instances/{id}/settings");
+        assert_eq!(ask(&registry, "PUT", &path, &as_writer(), &large).await.status, 200);
+        let own = cpi.credentials_for(&id);
+        let head = basic(&own.user, own.password.reveal());
+        questions.push(format!("GET {path} HTTP/1.1\r\nHost: r\r\n{head}\r\n"));
+    }
+    let status = || std::fs::read_to_string("/proc/self/status").unwrap();
+    let kilobytes = |name: &str| -> u64 {
+        let status = status();
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    };
+    let before = kilobytes("VmHWM:");
+    let mut untaken = Vec::new();
+    for question in questions.iter().chain(&questions) {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        let mut stream = socket.connect(registry.address()).await.unwrap();
+        stream.write_all(question.as_bytes()).await.unwrap();
+        untaken.push(stream);
+    }
+    eventually("all are let in", async || connections(&registry).await == 301).await;
+    // Whoever asks after them is answered after them.
+    assert_eq!(cpi.get("nobody").await.unwrap(), None);
+    let more = kilobytes("VmHWM:").saturating_sub(before) / 1024;
+    assert!(more < 100, "{more} MiB");
+}
+
 #[tokio::test]
 async fn heads_without_end_are_cut_off() {
     let base = Base::sqlite();
