@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 
 use windlass_durable::kill_point;
 
@@ -12,11 +12,13 @@ use crate::visit::Visit;
 
 /// Longer lines are shown in parts: a host that never ends one is not kept in memory.
 const LONGEST_LINE: u64 = 64 * 1024;
+/// How many lines wait to be printed; hosts wait then.
+const WAITING: usize = 64;
 
 /// Runs the programs for the hosts of these names. Fails if one of them does.
 pub(crate) fn run(screen: &mut Screen, visit: &Visit<'_>, programs: Vec<(String, Command)>) -> Result<(), Failure> {
     let all = programs.len();
-    let (sender, lines) = channel();
+    let (sender, lines) = sync_channel(WAITING);
     let mut children = Vec::new();
     for (host, program) in programs {
         children.push(start(&host, visit, program, &sender)?);
@@ -35,7 +37,7 @@ pub(crate) fn run(screen: &mut Screen, visit: &Visit<'_>, programs: Vec<(String,
 /// A line with its host and where it was written to.
 type Line = (String, &'static str, String);
 
-fn start(host: &str, visit: &Visit<'_>, mut program: Command, lines: &Sender<Line>) -> Result<Child, Failure> {
+fn start(host: &str, visit: &Visit<'_>, mut program: Command, lines: &SyncSender<Line>) -> Result<Child, Failure> {
     program.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     kill_point("before a program for a host is started");
     let mut child = visit.start(&mut program)?;
@@ -48,7 +50,7 @@ fn start(host: &str, visit: &Visit<'_>, mut program: Command, lines: &Sender<Lin
     Ok(child)
 }
 
-fn pass_on(host: &str, kind: &'static str, output: impl Read + Send + 'static, lines: &Sender<Line>) {
+fn pass_on(host: &str, kind: &'static str, output: impl Read + Send + 'static, lines: &SyncSender<Line>) {
     let (host, lines, mut output) = (host.to_owned(), lines.clone(), BufReader::new(output));
     std::thread::spawn(move || {
         let mut line = Vec::new();
