@@ -47,6 +47,13 @@ impl Made {
         }
     }
 
+    /// What its note is called; none for what is no cid of ours. The name of a pool comes from a disk type, which a team may write, and
+    /// could lead anywhere on this machine.
+    fn file_name(&self) -> Option<String> {
+        let cid = self.cid();
+        (Self::of_cid(&cid).as_ref() == Some(self)).then_some(cid)
+    }
+
     fn of_cid(text: &str) -> Option<Self> {
         let vm = VmCid::new(text).ok().and_then(|cid| VmName::of(&cid)).map(Self::Vm);
         vm.or_else(|| DiskCid::new(text).ok().and_then(|cid| DiskName::of(&cid)).map(Self::Disk))
@@ -60,7 +67,7 @@ pub(crate) async fn make<T>(
     made: &Made,
     method: impl AsyncFnOnce() -> Result<T, Fault>,
 ) -> Result<T, Fault> {
-    let Some(folder) = folder(session) else { return method().await };
+    let (Some(folder), Some(_)) = (folder(session), made.file_name()) else { return method().await };
     take_back(&folder, made).map_err(|error| cannot_note(&folder, &error))?;
     remove(session, call).await;
     let answer = method().await;
@@ -164,4 +171,22 @@ fn cannot_note(folder: &Path, error: &std::io::Error) -> CpiError {
 fn warn(words: &str) {
     // Nobody may be there to read it.
     let _ = writeln!(std::io::stderr(), "warning: {words}");
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    /// A team's disk type had files written anywhere on the director's machine.
+    #[test]
+    fn no_pool_leads_a_note_elsewhere() {
+        let disk = |pool: &str| Made::Disk(DiskName::new(pool, Uuid::nil()));
+        assert_eq!(disk("fast").file_name(), Some(format!("fast:disk-{}", Uuid::nil())));
+        assert!(Made::Vm(VmName::new(Uuid::nil())).file_name().is_some());
+        for pool in ["/etc/sudoers.d/x", "../../x", "a/b", "", "a:b", "a\0"] {
+            assert_eq!(disk(pool).file_name(), None, "{pool:?}");
+        }
+    }
 }
