@@ -15,14 +15,14 @@ use windlass_cpi::Call;
 use windlass_durable::file;
 use windlass_durable::lock::FileLock;
 
-use crate::disks::Disk;
+use crate::disks::{Disk, must_be_reachable};
 use crate::fault::Fault;
 use crate::methods::{delete_disk, delete_vm};
 use crate::names::{DiskName, VmName};
 use crate::session::Session;
 use crate::tags;
 
-/// How long a call removes what others left, and how long it waits for one that does.
+/// How long a call removes what others left, and how long one that is begun again waits for that.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What a call makes, by the name that it gives to it.
@@ -91,8 +91,8 @@ fn folder(session: &Session) -> Option<PathBuf> {
     session.config.state_dir.as_ref().map(|state| state.join("leftovers"))
 }
 
-fn lock(folder: &Path) -> std::io::Result<FileLock> {
-    FileLock::acquire(&folder.join("lock"), PATIENCE)
+fn lock_of(folder: &Path) -> PathBuf {
+    folder.join("lock")
 }
 
 fn note(folder: &Path, session: &Session, made: &Made) -> std::io::Result<()> {
@@ -106,7 +106,7 @@ fn take_back(folder: &Path, made: &Made) -> std::io::Result<()> {
     if !note.try_exists()? {
         return Ok(());
     }
-    let _not_while_it_is_removed = lock(folder)?;
+    let _not_while_it_is_removed = FileLock::acquire(&lock_of(folder), PATIENCE)?;
     file::remove_file(&note)
 }
 
@@ -116,7 +116,8 @@ async fn remove_all(session: &Session, call: &Call, folder: &Path) {
     if !noted().any(|entry| left(entry.file_name()).is_some()) {
         return;
     }
-    let Ok(_lock) = lock(folder) else { return };
+    // Who has the lock removes it for us as well.
+    let Ok(Some(_lock)) = FileLock::try_acquire(&lock_of(folder)) else { return };
     for made in noted().filter_map(|entry| left(entry.file_name())) {
         let path = folder.join(made.cid());
         let note = std::fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<Note>(&bytes).ok());
@@ -150,6 +151,8 @@ async fn remove_vm(session: &Session, call: &Call, name: &VmName) -> Result<(), 
     if is_named || found.get(tags::DIRECTOR) != Some(call.context.director_uuid.as_str()) {
         return Ok(());
     }
+    // Where nobody answers there is nothing to wait for.
+    must_be_reachable(&found)?;
     session.client.wait_for_others(name.as_str()).await?;
     delete_vm::delete(session, name, &found).await
 }
