@@ -15,6 +15,7 @@ use windlass_cpi::Call;
 use windlass_durable::file;
 use windlass_durable::lock::FileLock;
 
+use crate::client::ClientError;
 use crate::disks::{Disk, must_be_reachable};
 use crate::fault::Fault;
 use crate::methods::{delete_disk, delete_vm};
@@ -24,6 +25,9 @@ use crate::tags;
 
 /// How long a call removes what others left, and how long one that is begun again waits for that.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// For how long what is not there may still come: a request whose answer was lost may be under way.
+const MAY_COME: Duration = Duration::from_secs(10 * 60);
 
 /// What a call makes, by the name that it gives to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,7 +64,7 @@ impl Made {
     }
 }
 
-/// Carries out a call that makes something; one that fails leaves a note.
+/// Carries out a call that makes something; one that fails leaves a note, unless nothing of it is there.
 pub(crate) async fn make<T>(
     session: &Session,
     call: &Call,
@@ -71,12 +75,23 @@ pub(crate) async fn make<T>(
     take_back(&folder, made).map_err(|error| cannot_note(&folder, &error))?;
     remove(session, call).await;
     let answer = method().await;
-    if answer.is_err()
+    if let Err(fault) = &answer
+        && (fault.is_transient() || !matches!(is_there(session, made).await, Ok(false)))
         && let Err(error) = note(&folder, session, made)
     {
         warn(&cannot_note(&folder, &error).message);
     }
     answer
+}
+
+async fn is_there(session: &Session, made: &Made) -> Result<bool, ClientError> {
+    match made {
+        Made::Vm(name) => Ok(session.client.find_instance(name.as_str()).await?.is_some()),
+        Made::Disk(name) => match session.client.find_volumes(&name.pool, &name.volume).await {
+            Err(error) if error.is_missing() => Ok(false),
+            found => Ok(!found?.is_empty()),
+        },
+    }
 }
 
 /// Removes what earlier calls left. Nothing depends on it, so what cannot be removed is left to a later call.
@@ -121,7 +136,7 @@ async fn remove_all(session: &Session, call: &Call, folder: &Path) {
     for made in noted().filter_map(|entry| left(entry.file_name())) {
         let path = folder.join(made.cid());
         let note = std::fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<Note>(&bytes).ok());
-        if note != Some(Note::of(session)) {
+        if !note.is_some_and(|note| note.is_of(session)) {
             continue;
         }
         let removed = match &made {
@@ -129,7 +144,8 @@ async fn remove_all(session: &Session, call: &Call, folder: &Path) {
             Made::Disk(name) => remove_disk(session, call, name).await,
         };
         match removed {
-            Ok(()) => {
+            Ok(Remains::Expected) if !is_old(&path) => {}
+            Ok(_) => {
                 if let Err(error) = file::remove_file(&path) {
                     warn(&cannot_note(folder, &error).message);
                 }
@@ -143,28 +159,48 @@ impl Note {
     fn of(session: &Session) -> Self {
         Self { endpoints: session.config.endpoints.clone(), project: session.config.project.clone() }
     }
+
+    /// Members come to a cluster and leave it.
+    fn is_of(&self, session: &Session) -> bool {
+        let has = |endpoint| session.config.endpoints.contains(endpoint);
+        self.project == session.config.project && self.endpoints.iter().any(has)
+    }
 }
 
-async fn remove_vm(session: &Session, call: &Call, name: &VmName) -> Result<(), Fault> {
-    let Some(found) = session.client.find_instance(name.as_str()).await? else { return Ok(()) };
+/// What may remain of a call after a look at the cluster.
+enum Remains {
+    Nothing,
+    /// It was not there, and may come.
+    Expected,
+}
+
+fn is_old(note: &Path) -> bool {
+    let written = std::fs::metadata(note).and_then(|note| note.modified());
+    written.is_ok_and(|written| written.elapsed().is_ok_and(|age| age > MAY_COME))
+}
+
+async fn remove_vm(session: &Session, call: &Call, name: &VmName) -> Result<Remains, Fault> {
+    let Some(found) = session.client.find_instance(name.as_str()).await? else { return Ok(Remains::Expected) };
     let is_named = found.config.as_ref().is_some_and(|config| !tags::metadata(config).is_empty());
     if is_named || found.get(tags::DIRECTOR) != Some(call.context.director_uuid.as_str()) {
-        return Ok(());
+        return Ok(Remains::Nothing);
     }
     // Where nobody answers there is nothing to wait for.
     must_be_reachable(&found)?;
     session.client.wait_for_others(name.as_str()).await?;
-    delete_vm::delete(session, name, &found).await
+    delete_vm::delete(session, name, &found).await?;
+    Ok(Remains::Nothing)
 }
 
-async fn remove_disk(session: &Session, call: &Call, name: &DiskName) -> Result<(), Fault> {
-    let Some(disk) = Disk::named(session, name.clone()).await? else { return Ok(()) };
+async fn remove_disk(session: &Session, call: &Call, name: &DiskName) -> Result<Remains, Fault> {
+    let Some(disk) = Disk::named(session, name.clone()).await? else { return Ok(Remains::Expected) };
     let has = |key: &str| disk.volume.get(key).is_some();
     let is_ours = disk.volume.get(tags::DIRECTOR) == Some(call.context.director_uuid.as_str());
     if has(tags::USED) || has(tags::ATTACHED_TO) || !is_ours {
-        return Ok(());
+        return Ok(Remains::Nothing);
     }
-    delete_disk::delete(session, &disk).await
+    delete_disk::delete(session, &disk).await?;
+    Ok(Remains::Nothing)
 }
 
 fn cannot_note(folder: &Path, error: &std::io::Error) -> CpiError {

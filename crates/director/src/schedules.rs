@@ -177,9 +177,10 @@ async fn settle_doubts(director: &Director) {
     let ledger: &dyn Ledger = &director.store;
     for doubtful in ledger.doubtful_intents().await.unwrap_or_default() {
         let Ok(cpi) = director.clouds.cpi(&doubtful.cpi) else { continue };
+        let version = doubtful.stemcell_version;
         let is_there = match &doubtful.change {
-            Change::DeleteVm { cid } => cpi.call(&HasVm { vm_cid: cid.clone() }, None).await,
-            Change::DeleteDisk { cid } => cpi.call(&HasDisk { disk_cid: cid.clone() }, None).await,
+            Change::DeleteVm { cid } => cpi.call(&HasVm { vm_cid: cid.clone() }, version).await,
+            Change::DeleteDisk { cid } => cpi.call(&HasDisk { disk_cid: cid.clone() }, version).await,
             _ => continue,
         };
         if let Ok(false) = is_there

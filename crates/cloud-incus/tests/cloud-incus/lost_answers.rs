@@ -246,6 +246,15 @@ fn what_a_call_could_neither_finish_nor_remove_is_removed_by_a_later_one() {
     let disk = site.ok("create_disk", json!([32, {}, null]));
     assert_eq!(site.held(), [stemcell.as_str(), volume(disk.as_str().unwrap())]);
 
+    // What was refused has left nothing to look for.
+    let noted = || std::fs::read_dir(site.folder.path().join("state/leftovers")).unwrap().count();
+    let before = noted();
+    for pool in ["no-such-pool", "../../out"] {
+        let answer = site.answer(&Asked::new("create_disk", json!([32, {"pool": pool}, null])));
+        assert!(answer["error"]["message"].is_string(), "{answer}");
+    }
+    assert_eq!(noted(), before);
+
     // Asked for again, it is what was begun, and stays.
     for asked in [asked_vm(21), Asked::new("create_disk", json!([32, {}, null]))] {
         fails(&asked, 1);

@@ -27,7 +27,7 @@ fn refuse_rights(at: &At<'_>, in_cloud_properties: bool, findings: &mut Findings
             for (key, value) in at.entries().unwrap_or_default() {
                 let is_right = match key {
                     "nesting" | "privileged" => value.node().content != Content::Boolean(false),
-                    "snapshot_cid" => true,
+                    "snapshot_cid" | "processes" => true,
                     _ => key.starts_with("security."),
                 };
                 if in_cloud_properties && is_right {
