@@ -244,7 +244,13 @@ fn look(at: &At<'_>, late: &[&str], findings: &mut Findings) {
     match &at.node().content {
         Content::String(text) => judge(at, text, late, findings),
         Content::List(_) => at.list().into_iter().flatten().for_each(|element| look(&element, late, findings)),
-        Content::Object(_) => at.entries().into_iter().flatten().for_each(|(_, value)| look(&value, late, findings)),
+        Content::Object(_) => {
+            for (key, value) in at.entries().into_iter().flatten() {
+                // Values are put in there as well.
+                judge(&value, key, late, findings);
+                look(&value, late, findings);
+            }
+        }
         _ => {}
     }
 }
@@ -320,6 +326,12 @@ mod tests {
         assert_eq!(misplaced_in_config("cloud", false, cloud), "");
         let of_team = misplaced_in_config("cloud", true, cloud);
         assert_eq!(of_team.lines().count(), 3, "{of_team}");
+        // A key becomes what a team's config may not have, such as 'privileged', as well as a value.
+        let keys = "vm_types: [{name: v, cloud_properties: {((/a/b)): true}}]\n\
+            disk_types: [{name: d, cloud_properties: {config: {x-((/c)): s}}}]\n";
+        assert_eq!(misplaced_in_config("cloud", false, keys), "");
+        let of_team = misplaced_in_config("cloud", true, keys);
+        assert_eq!(of_team.lines().count(), 2, "{of_team}");
         let cpi = "cpis: [{name: a, type: b, properties: {user: {password: ((/p))}}}]\n";
         assert_eq!(misplaced_in_config("cpi", false, cpi), "");
         for (kind, text) in
