@@ -3,6 +3,8 @@
 //! A provider's content has every address of its instances; a link's content is made from it for one consumer; templates see part of
 //! that. What a job was rendered with stays in the [`Software`](crate::software::Software) of its instances.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -88,8 +90,8 @@ pub struct LinkConsumer {
 pub enum LinkSource {
     /// One of the deployment's own providers, by its position.
     Own(usize),
-    /// A provider of another deployment.
-    Shared(Box<LinkProvider>),
+    /// A provider of another deployment, whose content may be large, for each of thousands of consumers.
+    Shared(Arc<LinkProvider>),
 }
 
 /// What a deploy notes about links.

@@ -57,7 +57,9 @@ impl From<StoreError> for ApiError {
                 Self::with_status(StatusCode::SERVICE_UNAVAILABLE, 100, description)
             }
             // The uploader can mend it; the director works as it should.
-            error @ StoreError::TooManySpecs(_) => Self::bad_request(40000, error.to_string()),
+            error @ (StoreError::TooManySpecs(_) | StoreError::TooLargeLinks(_)) => {
+                Self::bad_request(40000, error.to_string())
+            }
             error => Self::internal(&error),
         }
     }

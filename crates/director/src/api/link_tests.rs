@@ -4,6 +4,7 @@ use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
 use windlass_planning::links::{LinkConsumer, LinkProvider, LinkSource, PlannedLink, PlannedLinks, ProviderKind};
 
+use crate::store::RoomForLinks;
 use crate::testing::TestDirector;
 
 fn planned(instances: &[&str]) -> PlannedLinks {
@@ -156,9 +157,36 @@ async fn a_shared_link_is_given_to_somebody_outside_and_taken_back() {
     bench.ask(Method::POST, "/links", request(json!("1"), json!({}))).await;
     store.remove_deployment(&"My_Shop".into()).await.unwrap();
     assert!(
-        store.link_providers(&"My_Shop".into()).await.unwrap().is_empty(),
+        store.listed_link_providers(&"My_Shop".into()).await.unwrap().is_empty(),
         "links do not keep a deployment from going"
     );
+}
+
+/// A manifest of a few lines that names thirty deployments with large links took 80 MiB for each, in every plan of a reader.
+#[tokio::test]
+async fn a_plan_reads_no_links_of_others_but_those_that_it_names_and_not_without_limit() {
+    let bench = TestDirector::new().await;
+    let store = &bench.director.store;
+    store.add_deployment(&"My_Shop".into(), &[]).await.unwrap();
+    let mut links = planned(&["one"]);
+    let large = LinkProvider { original_name: "large".into(), name: "large".into(), ..links.providers[0].clone() };
+    links.providers.push(LinkProvider { content: json!({"properties": {"x": "x".repeat(5 << 20)}}), ..large.clone() });
+    let name = "many".to_owned();
+    let content = json!({"properties": {"x": vec![1; 300_000]}});
+    links.providers.push(LinkProvider { original_name: name.clone(), name, content, ..large });
+    store.note_links(&"My_Shop".into(), &links).await.unwrap();
+    let mut room = RoomForLinks::default();
+    let mut read = async |names: &[&str]| {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        let found = store.shared_link_providers(&"My_Shop".into(), &names, &mut room).await;
+        found.map(|found| found.len()).map_err(|error| error.to_string())
+    };
+    assert_eq!(read(&["main", "admin", "other"]).await, Ok(1), "'admin' is not shared");
+    let told = read(&["many"]).await.unwrap_err();
+    assert!(told.contains("many of My_Shop") && told.contains("300,000 values"), "{told}");
+    assert_eq!(read(&["large"]).await, Ok(1));
+    let told = read(&["large"]).await.unwrap_err();
+    assert!(told.contains("large of My_Shop") && told.contains("8 MiB"), "{told}");
 }
 
 /// BOSH lets every team do this; here links belong to deployments, as everything that they have.

@@ -186,7 +186,7 @@ pub(super) async fn address(
         return Ok(Json(json!({"address": link.content.get("address")})));
     }
     let mut filters = vec![format!("s{status}")];
-    let numbers = director.store.dns_numbers().await?;
+    let numbers = director.store.numbers_of_places().await?;
     for (_, az) in pairs.iter().filter(|(key, _)| key == "azs[]" || key == "azs") {
         match numbers.azs.get(az) {
             Some(number) => filters.push(format!("a{number}")),

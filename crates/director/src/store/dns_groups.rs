@@ -44,7 +44,7 @@ impl Store {
     }
 
     async fn number_places(&self, desired: &Desired) -> Result<(), StoreError> {
-        let known = self.dns_numbers().await?;
+        let known = self.numbers_of_places().await?;
         let (mut azs, mut networks) = desired.named_places();
         azs.retain(|az| !known.azs.contains_key(*az));
         networks.retain(|network| !known.networks.contains_key(*network));

@@ -129,6 +129,28 @@ impl Store {
 
     /// All numbers that were given.
     pub(crate) async fn dns_numbers(&self) -> Result<DnsNumbers, StoreError> {
+        self.numbers_of_groups("SELECT * FROM dns_groups WHERE deployment <> $1", "").await
+    }
+
+    /// The same, with the groups of one deployment only: each deploy may name thousands of links, and all of them keep their numbers.
+    pub(crate) async fn dns_numbers_of(&self, deployment: &DeploymentName) -> Result<DnsNumbers, StoreError> {
+        self.numbers_of_groups("SELECT * FROM dns_groups WHERE deployment = $1", deployment.as_str()).await
+    }
+
+    async fn numbers_of_groups(&self, groups: &'static str, deployment: &str) -> Result<DnsNumbers, StoreError> {
+        let mut numbers = self.numbers_of_places().await?;
+        for row in sqlx::query(groups).bind(deployment).fetch_all(self.database.pool()).await? {
+            let kind = match row.try_get::<String, _>("kind")?.as_str() {
+                LINK => GroupKind::Link,
+                _ => GroupKind::InstanceGroup,
+            };
+            numbers.groups.insert((row.try_get("deployment")?, kind, row.try_get("name")?), row.try_get("id")?);
+        }
+        Ok(numbers)
+    }
+
+    /// Those of zones and networks alone.
+    pub(crate) async fn numbers_of_places(&self) -> Result<DnsNumbers, StoreError> {
         let mut numbers = DnsNumbers::default();
         for (statement, into) in [
             ("SELECT name, id FROM dns_zones", &mut numbers.azs),
@@ -137,13 +159,6 @@ impl Store {
             for row in sqlx::query(statement).fetch_all(self.database.pool()).await? {
                 into.insert(row.try_get("name")?, row.try_get("id")?);
             }
-        }
-        for row in sqlx::query("SELECT * FROM dns_groups").fetch_all(self.database.pool()).await? {
-            let kind = match row.try_get::<String, _>("kind")?.as_str() {
-                LINK => GroupKind::Link,
-                _ => GroupKind::InstanceGroup,
-            };
-            numbers.groups.insert((row.try_get("deployment")?, kind, row.try_get("name")?), row.try_get("id")?);
         }
         Ok(numbers)
     }

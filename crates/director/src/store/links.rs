@@ -3,6 +3,8 @@
 //! What instances were rendered with is in their software. These records tell other deployments and clients what there is, and keep
 //! the numbers that clients know links by.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 use windlass_database::Transaction;
 use windlass_database::sqlx::any::AnyRow;
@@ -42,6 +44,20 @@ pub(crate) struct LinkRecord {
     pub content: Value,
     /// Unix seconds.
     pub created_at: i64,
+}
+
+/// What a plan may read of links that other deployments share: anybody may name all of them, in many plans at once.
+#[derive(Debug)]
+pub(crate) struct RoomForLinks {
+    bytes: i64,
+    /// Each takes a hundred bytes, also one that is written with two.
+    values: usize,
+}
+
+impl Default for RoomForLinks {
+    fn default() -> Self {
+        Self { bytes: 8 << 20, values: 300_000 }
+    }
 }
 
 /// A link with what is known of its consumer.
@@ -287,19 +303,38 @@ impl Store {
         Ok(transaction.commit().await?)
     }
 
-    /// What a deployment provided in its last deploy.
-    pub(crate) async fn link_providers(&self, deployment: &DeploymentName) -> Result<Vec<LinkProvider>, StoreError> {
-        let rows = sqlx::query(
-            "SELECT p.* FROM link_providers p JOIN deployments d ON d.name = p.deployment \
-             WHERE p.deployment = $1 AND p.serial = d.links_serial ORDER BY p.id",
-        )
-        .bind(deployment.as_str())
-        .fetch_all(self.database.pool())
-        .await?;
-        rows.iter().map(provider).collect()
+    /// What a deployment provided in its last deploy under these names for others, as long as there is room.
+    pub(crate) async fn shared_link_providers(
+        &self,
+        deployment: &DeploymentName,
+        names: &BTreeSet<String>,
+        room: &mut RoomForLinks,
+    ) -> Result<Vec<LinkProvider>, StoreError> {
+        let mut found = Vec::new();
+        for listed in self.listed_link_providers(deployment).await? {
+            if !listed.shared || !names.contains(&listed.name) {
+                continue;
+            }
+            let too_large = || StoreError::TooLargeLinks(format!("{} of {deployment}", listed.name));
+            let length = "SELECT CAST(LENGTH(content) + LENGTH(aliases) AS BIGINT) FROM link_providers WHERE id = $1";
+            let length: Option<i64> =
+                sqlx::query_scalar(length).bind(listed.id).fetch_optional(self.database.pool()).await?;
+            room.bytes =
+                room.bytes.checked_sub(length.unwrap_or_default()).filter(|left| *left >= 0).ok_or_else(too_large)?;
+            let row = sqlx::query("SELECT * FROM link_providers WHERE id = $1")
+                .bind(listed.id)
+                .fetch_optional(self.database.pool())
+                .await?;
+            // Its deployment may have gone meanwhile.
+            let Some(row) = row else { continue };
+            let values = windlass_contract::values_in(row.try_get::<&str, _>("content")?.as_bytes());
+            room.values = room.values.checked_sub(values).ok_or_else(too_large)?;
+            found.push(provider(&row)?);
+        }
+        Ok(found)
     }
 
-    /// The same without contents and aliases, which a list does not show.
+    /// What a deployment provided in its last deploy, without contents and aliases, which may be large.
     pub(crate) async fn listed_link_providers(
         &self,
         deployment: &DeploymentName,

@@ -51,7 +51,7 @@ pub(crate) use counts::Counts;
 pub(crate) use deployments::DeploymentRecord;
 pub(crate) use dns_records::VmBehind;
 pub(crate) use events::{Event, EventFilter, EventRecord};
-pub(crate) use links::{LinkOfConsumer, LinkRecord};
+pub(crate) use links::{LinkOfConsumer, LinkRecord, RoomForLinks};
 pub(crate) use lists::{BriefInstance, ListedDeployment, Watched};
 pub(crate) use locks::{LockError, LockName};
 pub(crate) use queue::{Busy, LOOK_UP, Lane};
@@ -122,6 +122,12 @@ pub enum StoreError {
          fewer properties, or deploy with fewer releases"
     )]
     TooManySpecs(String),
+    /// links of other deployments would take too much memory
+    #[error(
+        "the links of other deployments that jobs consume have more than 8 MiB or 300,000 values together, {0} among them; consume fewer, or let \
+         those deployments provide smaller ones"
+    )]
+    TooLargeLinks(String),
     /// a record is damaged; what is wrong is not quoted, because records hold secrets
     #[error("a record in {column} is damaged at byte {byte}, or a newer version of the director wrote it")]
     Damaged {

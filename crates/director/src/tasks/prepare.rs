@@ -26,6 +26,7 @@ use super::{DeployOptions, TaskError, TaskLog, cloud_limits, vm_stats};
 use crate::Director;
 use crate::dns_border;
 use crate::limits::RenderingTurn;
+use crate::store::RoomForLinks;
 use crate::team_limits;
 use crate::variables::deployed::{self, Use};
 use crate::variables::{KnownValues, border};
@@ -160,7 +161,7 @@ pub(crate) async fn prepare(
         if let Purpose::Deploy(_) = purpose {
             director.store.number_groups(&desired).await?;
         }
-        current.numbers = director.store.dns_numbers().await?;
+        current.numbers = director.store.dns_numbers_of(deployment).await?;
         let (azs, networks) = desired.named_places();
         current.numbers.foresee(&azs, &networks);
         let wanted = (deployment, &manifest, &runtime, &desired);
@@ -295,19 +296,22 @@ async fn providers_elsewhere(
     director: &Director,
     (manifest, runtime): (&DeploymentManifest, &RuntimeConfig),
     options: &DeployOptions,
-) -> Result<Option<BTreeMap<String, Vec<LinkProvider>>>, TaskError> {
+) -> Result<Option<BTreeMap<String, Vec<Arc<LinkProvider>>>>, TaskError> {
     if !options.takes_newer() {
         return Ok(None);
     }
-    let mut elsewhere = BTreeMap::new();
-    for name in linked_deployments(manifest, runtime).into_iter().map(DeploymentName::from) {
-        if director.store.deployment(&name).await?.is_some() {
-            let mut providers = director.store.link_providers(&name).await?;
+    let (mut elsewhere, mut room) = (BTreeMap::new(), RoomForLinks::default());
+    for (name, links) in linked_deployments(manifest, runtime) {
+        let name = DeploymentName::from(name);
+        // Without its manifest, which may have megabytes.
+        if director.store.teams_of(&name).await?.is_some() {
             let scope = Scope::of(&director.name, &name);
-            for provider in &mut providers {
-                provider.content = with_absolute_names(&provider.content, &scope);
-            }
-            elsewhere.insert(name.into(), providers);
+            let with_names = |provider: LinkProvider| {
+                let content = with_absolute_names(&provider.content, &scope);
+                Arc::new(LinkProvider { content, ..provider })
+            };
+            let providers = director.store.shared_link_providers(&name, &links, &mut room).await?;
+            elsewhere.insert(name.into(), providers.into_iter().map(with_names).collect());
         }
     }
     Ok(Some(elsewhere))

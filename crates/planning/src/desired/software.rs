@@ -128,7 +128,10 @@ impl<'a> Releases<'a> {
                 Some(own) => own,
                 None => shared.get_or_insert_with(|| self.shared_properties(group)),
             };
-            links.job(group, reference, &spec, given, findings);
+            links.job(group, reference, &spec, given, room, findings);
+            if room.is_spent() {
+                break;
+            }
             let properties = bound_properties(reference, &spec, given, findings);
             if let Err(message) = room.take(weight::of(&properties)) {
                 findings.push(name.problem(message));

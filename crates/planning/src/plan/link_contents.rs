@@ -43,6 +43,10 @@ pub(super) fn contents(
             if provider.shared || is_used(position) {
                 let instances = instances.get(group.name.as_str()).map_or(&[][..], Vec::as_slice);
                 provider.content = content(desired, group, (properties, &provider.group_name()), numbers, instances);
+                // Each has all instances of its group, and a group may have thousands of both.
+                if let Err(message) = room.take(weight::of(&provider.content)) {
+                    return (PlannedLinks::default(), vec![message]);
+                }
             }
         }
     }

@@ -7,6 +7,7 @@ mod resolution;
 mod settings;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use windlass_contract::Object;
@@ -19,6 +20,7 @@ use super::names_in_use::NamesInUse;
 use super::{DeploymentManifest, RuntimeConfig};
 use crate::links::{LinkConsumer, LinkProvider, LinkSource, ProviderKind, disk_content};
 use crate::names::DiskName;
+use crate::weight::{self, Room};
 pub use settings::JobLinks;
 use settings::{Consumed, Provided, Words};
 
@@ -26,7 +28,7 @@ use settings::{Consumed, Provided, Words};
 #[derive(Debug, Clone, Copy)]
 pub enum LinksFrom<'a> {
     /// Manifest and releases, and these providers of other deployments, by deployment. One that is not here does not exist.
-    Manifest(&'a BTreeMap<String, Vec<LinkProvider>>),
+    Manifest(&'a BTreeMap<String, Vec<Arc<LinkProvider>>>),
     /// What the instances were rendered with last.
     Records,
 }
@@ -54,12 +56,25 @@ pub struct DesiredLink {
     pub source: Option<LinkSource>,
 }
 
-/// Other deployments that jobs consume links from.
-pub fn linked_deployments(manifest: &DeploymentManifest, runtime: &RuntimeConfig) -> BTreeSet<String> {
+/// Other deployments that jobs consume links from, and what those links may be called there.
+pub fn linked_deployments(
+    manifest: &DeploymentManifest,
+    runtime: &RuntimeConfig,
+) -> BTreeMap<String, BTreeSet<String>> {
     let addons = manifest.addons.iter().chain(runtime.addons.iter().map(|(_, addon)| addon));
     let jobs = manifest.groups.iter().flat_map(|group| &group.jobs).chain(addons.flat_map(|addon| &addon.jobs));
-    let named = jobs.flat_map(|job| &job.links.consumes);
-    named.filter_map(|(_, given)| Some(given.value.get("deployment")?.as_str()?.to_owned())).collect()
+    let mut linked: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (link, given) in jobs.flat_map(|job| &job.links.consumes) {
+        let Some(deployment) = given.value.get("deployment").and_then(Value::as_str) else { continue };
+        let alias = given.value.get("from").and_then(Value::as_str).unwrap_or(link);
+        linked.entry(deployment.to_owned()).or_default().insert(provider_name(alias).to_owned());
+    }
+    linked
+}
+
+/// What a provider is called that a consumer names.
+fn provider_name(alias: &str) -> &str {
+    alias.rsplit('.').next().unwrap_or(alias)
 }
 
 /// Gathers the links of a deployment's jobs.
@@ -67,7 +82,7 @@ pub fn linked_deployments(manifest: &DeploymentManifest, runtime: &RuntimeConfig
 pub(super) struct LinkReader<'a> {
     deployment: &'a str,
     /// None if links are not looked at.
-    others: Option<&'a BTreeMap<String, Vec<LinkProvider>>>,
+    others: Option<&'a BTreeMap<String, Vec<Arc<LinkProvider>>>>,
     names: NamesInUse,
     providers: Vec<LinkProvider>,
     wanted: Vec<WantedLink>,
@@ -84,6 +99,9 @@ struct WantedLink {
     place: Place,
     document: String,
 }
+
+/// How much a provider takes in memory beside its properties, roughly.
+const OF_A_PROVIDER: usize = 512;
 
 /// A job of a group, as messages name it.
 #[derive(Debug, Clone, Copy)]
@@ -115,6 +133,7 @@ impl<'a> LinkReader<'a> {
         job: &JobReference,
         spec: &JobSpec,
         given: &Object,
+        room: &mut Room,
         findings: &mut Findings,
     ) {
         if self.others.is_none() {
@@ -124,7 +143,7 @@ impl<'a> LinkReader<'a> {
         let released = definitions(spec, "provides");
         let custom = custom_definitions(&of, &released, findings);
         for definition in custom.iter().chain(&released) {
-            self.provide(&of, definition, given, findings);
+            self.provide(&of, definition, given, room, findings);
         }
         let mut provided: Vec<&str> =
             custom.iter().chain(&released).map(|definition| definition.name.as_str()).collect();
@@ -166,7 +185,18 @@ impl<'a> LinkReader<'a> {
         }
     }
 
-    fn provide(&mut self, of: &JobOf<'_>, definition: &Definition, given: &Object, findings: &mut Findings) {
+    /// Each has a copy of its properties, and a manifest may add thousands of providers to a job.
+    fn provide(
+        &mut self,
+        of: &JobOf<'_>,
+        definition: &Definition,
+        given: &Object,
+        room: &mut Room,
+        findings: &mut Findings,
+    ) {
+        if room.is_spent() {
+            return;
+        }
         let setting = of.job.links.provides.iter().find(|(name, _)| *name == definition.name);
         let Some(Provided { name, shared, consumable, aliases }) =
             Provided::read(&of.words(&definition.name), setting, findings)
@@ -179,6 +209,9 @@ impl<'a> LinkReader<'a> {
                 return problems.into_iter().for_each(|problem| findings.push(of.job.name.problem(problem)));
             }
         };
+        if let Err(message) = room.take(OF_A_PROVIDER + weight::of(&properties)) {
+            return findings.push(of.job.name.problem(message));
+        }
         self.providers.push(LinkProvider {
             id: 0,
             deployment: self.deployment.to_owned(),
@@ -232,7 +265,7 @@ impl<'a> LinkReader<'a> {
             job: of.job.name.value.clone(),
             original_name: definition.name.clone(),
             link_type: definition.link_type.clone(),
-            name: alias.rsplit('.').next().unwrap_or(alias).to_owned(),
+            name: provider_name(alias).to_owned(),
             optional: definition.optional,
             blocked: read.blocked,
         };

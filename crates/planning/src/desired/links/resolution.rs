@@ -82,7 +82,7 @@ impl LinkReader<'_> {
             Some(from) => {
                 let others = self.others.and_then(|others| others.get(from)).into_iter().flatten();
                 let shared = others.filter(|provider| provider.shared && fits(provider));
-                shared.map(|provider| (LinkSource::Shared(Box::new(provider.clone())), provider)).collect()
+                shared.map(|provider| (LinkSource::Shared(provider.clone()), &**provider)).collect()
             }
         }
     }

@@ -92,6 +92,38 @@ fn links_of_many_consumers_to_many_instances_are_refused() {
     }
 }
 
+/// A manifest of a megabyte that has a release's job provide the same properties under ten thousand names took ten gigabytes.
+#[test]
+fn properties_that_many_links_have_are_refused() {
+    for (count, refused) in [(50, false), (300, true)] {
+        let custom: String =
+            (0..count).map(|it| format!("{{name: own-{it}, type: t, properties: [port]}}, ")).collect();
+        let job = format!(
+            "{{name: pg, release: net, properties: {{port: {}}}, custom_provider_definitions: [{custom}]}}",
+            "p".repeat(300_000)
+        );
+        let (desired, findings) = read_text(&groups(1, &format!(", jobs: [{job}]")), "");
+        assert_eq!(is_refused(&findings.to_string()), refused, "{count}: {findings:.300}");
+        assert_eq!(findings.to_string().matches("smaller parts").count(), usize::from(refused));
+        assert_eq!((desired.is_too_large, desired.groups.is_empty()), (refused, refused));
+    }
+}
+
+/// Each provider that others may consume has all instances of its group.
+#[test]
+fn many_shared_links_of_many_instances_are_refused() {
+    for (count, refused) in [(5, false), (200, true)] {
+        let custom: String = (0..count).map(|it| format!("{{name: own-{it}, type: t}}, ")).collect();
+        let provides: String = (0..count).map(|it| format!("own-{it}: {{shared: true}}, ")).collect();
+        let job =
+            format!("{{name: pg, release: net, custom_provider_definitions: [{custom}], provides: {{{provides}}}}}");
+        let (desired, findings) = read_text(&format!("- {{name: db, instances: 2000, {GROUP}, jobs: [{job}]}}\n"), "");
+        assert!(findings.is_clean(), "{findings}");
+        let planned = attempt(&desired, &nothing(), &PlanOptions::default()).map(drop);
+        assert_eq!(planned.is_err_and(|told| is_refused(&told)), refused, "{count}");
+    }
+}
+
 /// Properties of an addon are those of each of its jobs, which once had a copy each: 3 GB here.
 #[test]
 fn properties_of_an_addon_are_not_copied_for_its_jobs() {

@@ -1,5 +1,7 @@
 //! Plans of jobs with links: who gets what from whom, who restarts when that changes, and what is refused.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::jobs::{carried_out, told};
@@ -62,7 +64,7 @@ fn group(name: &str, instances: usize, job: &str, rest: &str) -> String {
     )
 }
 
-fn read_links(groups: &[String], others: &BTreeMap<String, Vec<LinkProvider>>) -> (Desired, Findings) {
+fn read_links(groups: &[String], others: &BTreeMap<String, Vec<Arc<LinkProvider>>>) -> (Desired, Findings) {
     read_with(CLOUD, &manifest(groups), &[release()], LinksFrom::Manifest(others))
 }
 
@@ -173,7 +175,7 @@ fn a_shared_link_comes_from_what_another_deployment_has_on_record() {
         planned(&linked(&[group("back", 1, "pg", ", provides: {db: {as: data, shared: true}}")]), &nothing());
     let mut shared = links(&provider).providers[0].clone();
     (shared.id, shared.deployment) = (7, "other".to_owned());
-    let others = BTreeMap::from([("other".to_owned(), vec![shared])]);
+    let others = BTreeMap::from([("other".to_owned(), vec![Arc::new(shared)])]);
     let front = |consumes: &str| [group("front", 1, "web", &format!(", consumes: {{db: {{{consumes}}}}}"))];
     let (desired, findings) = read_links(&front("from: data, deployment: other"), &others);
     assert!(findings.is_clean(), "{findings}");
