@@ -14,6 +14,11 @@ use crate::Director;
 use crate::blobs::{self, RELEASES};
 use crate::store::LockName;
 
+/// How many jobs and packages a release may have that somebody brings who is no admin, and how many all versions of all releases may have
+/// with it: a list of 30 KB has ten thousand, without an archive, and each plan and list reads all that are here.
+const MOST_IN_A_VERSION: usize = 2_000;
+const MOST_IN_ALL: usize = 50_000;
+
 /// How a release is taken.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ReleaseUpload {
@@ -122,6 +127,7 @@ async fn take(
     lock(director, log, &LockName::of_releases()).await?;
     remove_unknown_blobs(director).await?;
     let known = director.store.releases().await?;
+    check_size(&known, &release.manifest, how)?;
     if how.rebase {
         release.manifest.version = rebased(&known, &release.manifest)?;
     }
@@ -139,6 +145,27 @@ async fn take(
     // What it had before, if it was uploaded to be mended.
     remove_unknown_blobs(director).await?;
     Ok(format!("Created release '{name}'"))
+}
+
+/// Refuses what would take the memory of all who list releases or plan.
+fn check_size(known: &[ReleaseRecord], manifest: &ReleaseManifest, how: ReleaseUpload) -> Result<(), TaskError> {
+    if how.replaces {
+        return Ok(());
+    }
+    let own = manifest.jobs.len() + manifest.all_packages().count();
+    let here: usize = known.iter().map(|release| release.jobs.len() + release.packages.len()).sum();
+    let is_here = known.iter().any(|release| release.name == manifest.name && release.version == manifest.version);
+    let reason = if own > MOST_IN_A_VERSION {
+        format!("the release has {own} jobs and packages; {MOST_IN_A_VERSION} are the most for who is no admin")
+    } else if !is_here && here + own > MOST_IN_ALL {
+        format!(
+            "all versions of the releases here have {here} jobs and packages together, and with this one more than {MOST_IN_ALL}; an admin can \
+             upload it, or delete some with 'clean-up'"
+        )
+    } else {
+        return Ok(());
+    };
+    Err(TaskError::refused(600000, reason))
 }
 
 async fn jobs_that_need_ruby(director: &Director, release: &Release) -> Vec<String> {

@@ -376,3 +376,32 @@ async fn others_are_served_while_the_templates_of_a_release_are_checked() {
     let longest = asking.await.unwrap();
     assert!(longest < took / 2, "somebody waited {longest:?}; the templates take {took:?}");
 }
+
+/// A list of 30 KB with ten thousand packages, whose archives are here, took 12 MiB in every plan and list of anybody.
+#[test]
+fn who_may_only_upload_brings_no_more_packages_than_everybody_can_list() {
+    use windlass_planning::records::{PackageRecord, ReleaseRecord};
+    use windlass_release::ReleaseManifest;
+
+    let manifest = |packages: usize| {
+        let listed: String = (0..packages).map(|it| format!("- {{name: p{it}, version: 1, sha1: aa}}\n")).collect();
+        ReleaseManifest::parse(&format!("name: flood\nversion: 1\npackages:\n{listed}")).unwrap()
+    };
+    let (text, dependencies) = (String::new, Vec::new());
+    let (name, version, fingerprint) = (text(), text(), text());
+    let package = PackageRecord { id: 0, name, version, fingerprint, source: None, dependencies };
+    let packages = vec![package; MOST_IN_A_VERSION];
+    let release = ReleaseRecord { name: "here".into(), packages, ..ReleaseRecord::default() };
+    let known = vec![release; MOST_IN_ALL / MOST_IN_A_VERSION];
+    let (uploader, admin) = (
+        ReleaseUpload { fix: true, ..ReleaseUpload::default() },
+        ReleaseUpload { replaces: true, ..ReleaseUpload::default() },
+    );
+    for (known, packages, refused) in
+        [(&[][..], 2000, false), (&[][..], 2001, true), (&known, 1, true), (&known[1..], 2000, false)]
+    {
+        let manifest = manifest(packages);
+        assert_eq!(check_size(known, &manifest, uploader).is_err(), refused, "{packages}");
+        check_size(known, &manifest, admin).unwrap();
+    }
+}
