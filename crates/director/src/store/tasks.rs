@@ -1,6 +1,6 @@
 //! Tasks: what was asked for, who works on it, how it ended.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -409,23 +409,51 @@ impl Store {
         Ok(())
     }
 
-    /// Keeps the plan that a task carries out, unless nothing is to be done: plans are most of what a database holds.
-    pub(crate) async fn save_plan(&self, task: i64, plan: &Plan) -> Result<(), StoreError> {
+    /// Keeps the plan that a task carries out, unless nothing is to be done: plans are most of what a database holds. Says how many bytes
+    /// it has.
+    pub(crate) async fn save_plan(&self, task: i64, plan: &Plan) -> Result<u64, StoreError> {
         let mut transaction = self.database.begin().await?;
         if plan.is_empty() {
             sqlx::query("DELETE FROM plans WHERE task = $1").bind(task).execute(transaction.connection()).await?;
-            return Ok(transaction.commit().await?);
+            transaction.commit().await?;
+            return Ok(0);
         }
+        let text = to_json("plans.plan", plan)?;
+        let length = text.len() as u64;
         // A task may plan again before it begins.
         let save =
             "INSERT INTO plans (task, deployment, plan) VALUES ($1, $2, $3) ON CONFLICT (task) DO UPDATE SET plan = $3";
         sqlx::query(save)
             .bind(task)
             .bind(plan.deployment.as_str())
-            .bind(to_json("plans.plan", plan)?)
+            .bind(text)
             .execute(transaction.connection())
             .await?;
-        Ok(transaction.commit().await?)
+        transaction.commit().await?;
+        Ok(length)
+    }
+
+    /// Forgets the oldest plans of users who have more than so many bytes of them. The newest of each deployment stays: it tells what a
+    /// failed deploy has not come to.
+    pub(crate) async fn forget_plans(&self, most: i64) -> Result<(), StoreError> {
+        let rows = sqlx::query(
+            "SELECT plans.task, tasks.username, CAST(LENGTH(plans.plan) AS BIGINT) AS length FROM plans JOIN tasks ON tasks.id = plans.task
+             WHERE tasks.state IN ('done', 'error', 'cancelled') AND plans.task NOT IN
+                (SELECT MAX(task) FROM plans JOIN deployments ON deployments.name = plans.deployment GROUP BY plans.deployment)
+             ORDER BY plans.task DESC",
+        )
+        .fetch_all(self.database.pool())
+        .await?;
+        let mut taken: BTreeMap<String, i64> = BTreeMap::new();
+        for row in &rows {
+            let taken = taken.entry(row.try_get("username")?).or_default();
+            *taken += row.try_get::<i64, _>("length")?;
+            if *taken > most {
+                let forget = sqlx::query("DELETE FROM plans WHERE task = $1").bind(row.try_get::<i64, _>("task")?);
+                self.database.execute(forget).await?;
+            }
+        }
+        Ok(())
     }
 
     /// The tasks that carried out plans for a deployment, newest first, and how many letters each plan has.

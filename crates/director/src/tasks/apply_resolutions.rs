@@ -76,7 +76,7 @@ pub(super) async fn apply(
         .collect();
     // For 'explain': a VM that was replaced without a deploy is what people ask about.
     let plan = Plan { deployment: deployment.to_owned(), removed: recreated.clone(), ..Plan::default() };
-    director.store.save_plan(log.task(), &plan).await?;
+    log.count(director.store.save_plan(log.task(), &plan).await?);
     let limits = cloud_limits::of_instances(director, &recreated, &current).await?;
     // Problems of one instance are dealt with one after the other: what is done about its VM changes what its disks need.
     let mut by_group: BTreeMap<String, BTreeMap<InstanceId, Vec<Chosen>>> = BTreeMap::new();

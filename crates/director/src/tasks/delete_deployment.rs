@@ -29,7 +29,7 @@ pub(super) async fn run(
         return Err(TaskError::refused(190021, reason));
     }
     let plan = plan_deletion(deployment, &current);
-    director.store.save_plan(log.task(), &plan).await?;
+    log.count(director.store.save_plan(log.task(), &plan).await?);
     log.write(OutputKind::Debug, &plan.describe());
     let stage = log.stage("Deleting instances", &[], plan.removed.len());
     let mut each: Vec<BoxFuture<'_, _>> = Vec::new();

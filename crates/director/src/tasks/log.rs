@@ -172,6 +172,11 @@ impl TaskLog {
         self.inner.cancelled.load(Ordering::SeqCst)
     }
 
+    /// Something else was written for the task, such as its plan.
+    pub(super) fn count(&self, bytes: u64) {
+        self.inner.written.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// How many bytes were written.
     pub(super) fn written(&self) -> u64 {
         self.inner.written.load(Ordering::Relaxed)

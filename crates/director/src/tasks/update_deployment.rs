@@ -99,10 +99,11 @@ async fn reserve(
     prepared: &PreparedDeploy,
     options: &DeployOptions,
 ) -> Result<(), StoreError> {
-    director.store.save_plan(log.task(), &prepared.plan).await?;
+    // Nobody carries it out, and its task says what it is.
     if options.dry_run {
         return Ok(());
     }
+    log.count(director.store.save_plan(log.task(), &prepared.plan).await?);
     director.store.also_use_stemcells(&prepared.plan.deployment, &prepared.stemcells).await?;
     director.store.also_use_releases(&prepared.plan.deployment, &prepared.releases).await?;
     director.store.begin_instances(&instance_records(&prepared.plan), &prepared.plan.software).await?;

@@ -41,7 +41,7 @@ pub(super) async fn run(
     let limits = cloud_limits::of_instances(director, &planned, &current).await?;
     must_be_possible(&planned[0], &limits)?;
     let plan = Plan { deployment: deployment.to_owned(), removed: planned.into(), ..Plan::default() };
-    director.store.save_plan(log.task(), &plan).await?;
+    log.count(director.store.save_plan(log.task(), &plan).await?);
     log.write(OutputKind::Debug, &plan.describe());
     let instance = &plan.removed[0];
     director.store.begin_state(&instance.id, instance.state).await?;

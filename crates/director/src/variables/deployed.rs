@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::Value;
+use windlass_archive::Limits;
 use windlass_planning::desired::{Desired, NamePurpose, VariableDefinition};
 use windlass_planning::links::LinkSource;
 use windlass_planning::names::DeploymentName;
@@ -119,8 +120,13 @@ impl Names {
             }
         }
         let (mut all, mut foreign) = (own.clone(), BTreeMap::<_, BTreeSet<_>>::new());
+        let mut seen = BTreeSet::new();
         for link in &desired.links.links {
             let Some(LinkSource::Shared(provider)) = &link.source else { continue };
+            // Thousands may consume what one provides.
+            if !seen.insert(provider.id) {
+                continue;
+            }
             let names = scope.names_in([&provider.content]);
             all.extend(names.iter().cloned());
             let of_provider = foreign.entry(provider.deployment.clone()).or_default();
@@ -173,6 +179,8 @@ impl Deploy<'_> {
             None => BTreeMap::new(),
         };
         let takes_latest = self.latest || self.has_other_stemcells();
+        // What is made stays in the database, also if the deploy fails because it is too much.
+        let mut room = Room::default();
         for definition in self.wanted.definitions {
             let name = self.scope.absolute(&definition.name.value);
             if taken.contains_key(&name) {
@@ -183,7 +191,12 @@ impl Deploy<'_> {
             }
             let version = match before.get(&name).filter(|_| definition.waits_for_stemcells && !takes_latest) {
                 Some(kept) => kept.clone(),
-                None => self.make(definition, &name).await?.id,
+                None => {
+                    self.must_have_space()?;
+                    let version = self.make(definition, &name).await?;
+                    room.take(&version.value)?;
+                    version.id
+                }
             };
             if before.get(&name) != Some(&version) {
                 store.add_event(&self.event(&name, &version).await?).await?;
@@ -205,6 +218,14 @@ impl Deploy<'_> {
             }
         }
         Ok(store.note_versions(self.set, &versions).await?)
+    }
+
+    /// Nobody fills the director's disk with values.
+    fn must_have_space(&self) -> Result<(), VariablesError> {
+        match Limits::of_space(&self.director.folders.temporary()) {
+            Ok(Limits { bytes: 0, .. }) => Err(VariablesError::NoSpace),
+            _ => Ok(()),
+        }
     }
 
     async fn make(&self, definition: &VariableDefinition, name: &str) -> Result<Version, VariablesError> {

@@ -72,6 +72,9 @@ pub(crate) enum VariablesError {
     /// they would take the memory of all
     #[error("values of variables have more than {} MiB together; use fewer, or shorter ones", MOST_BYTES >> 20)]
     TooMuch,
+    /// the disk has its reserve left
+    #[error("there is no space left on the director's disk for values of variables; make room there")]
+    NoSpace,
     /// options of a variable need values that are not there
     #[error("the options of the variable '{variable}' cannot be filled in: {why}")]
     Options { variable: String, why: String },
