@@ -21,6 +21,8 @@ const LONGEST_REASON: usize = 1000;
 /// How many bytes an answer may have, and how many values. The director's own values have a quarter of it.
 const LARGEST_ANSWER: usize = 1 << 20;
 const MOST_VALUES: usize = 20_000;
+/// How long an id and a name may be: as long as CredHub's names.
+const LONGEST_ID: usize = 1024;
 
 /// Where a config server is, and how it is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,13 +98,17 @@ struct Token {
     access_token: Secret,
 }
 
-impl From<Answer> for Version {
-    fn from(answer: Answer) -> Self {
-        let id = match answer.id {
+impl Answer {
+    /// The version that it is about, if it names one as it should.
+    fn version(self, name: &str) -> Result<Version, ServerError> {
+        let id = match self.id {
             Id::Text(id) => id,
             Id::Number(number) => number.to_string(),
         };
-        Self { id, name: answer.name, value: answer.value }
+        if id.len() > LONGEST_ID || self.name.len() > LONGEST_ID {
+            return Err(ServerError::Unreachable { name: name.to_owned(), source: OddAnswer::Id.into() });
+        }
+        Ok(Version { id, name: self.name, value: self.value })
     }
 }
 
@@ -132,6 +138,9 @@ enum OddAnswer {
     /// it would take very much memory
     #[error("its answer has more than {MOST_VALUES} values")]
     Values,
+    /// each id and name is kept with every deployment that uses the variable
+    #[error("its answer has an id or a name of more than {LONGEST_ID} bytes")]
+    Id,
     /// it is something else
     #[error("its answer is not what a config server says (at byte {0})")]
     Form(usize),
@@ -235,7 +244,7 @@ impl ConfigServer for External {
             StatusCode::NOT_FOUND => Ok(None),
             status if status.is_success() => {
                 let found: Found = read(name, answer).await?;
-                Ok(found.data.into_iter().next().map(Version::from))
+                found.data.into_iter().next().map(|found| found.version(name)).transpose()
             }
             _ => Err(refusal(name, answer).await),
         }
@@ -251,7 +260,7 @@ impl ConfigServer for External {
             StatusCode::NOT_FOUND => Ok(None),
             status if status.is_success() => {
                 let found: Answer = read(name, answer).await?;
-                Ok(Some(found.into()).filter(|version: &Version| version.name == name))
+                Ok(Some(found.version(name)?).filter(|version| version.name == name))
             }
             _ => Err(refusal(name, answer).await),
         }
@@ -266,7 +275,7 @@ impl ConfigServer for External {
             return Err(refusal(name, answer).await);
         }
         let made: Answer = read(name, answer).await?;
-        Ok(made.into())
+        made.version(name)
     }
 }
 
@@ -386,10 +395,12 @@ mod tests {
     async fn answers_that_are_huge_or_odd_are_given_up_and_never_quoted() {
         let huge = json!({"data": [{"id": "1", "name": "/a", "value": "x".repeat(LARGEST_ANSWER)}]});
         let many = json!({"data": [{"id": "1", "name": "/a", "value": vec![0; MOST_VALUES]}]});
+        let long_id = json!({"data": [{"id": "1".repeat(LONGEST_ID + 1), "name": "/a", "value": "x"}]});
         let large = json!({"data": [{"id": "1", "name": "/a", "value": "x".repeat(256 << 10)}]});
         for (status, answer, expected) in [
             (200, huge.clone(), "more than 1048576 bytes"),
             (200, many, "more than 20000 values"),
+            (200, long_id, "an id or a name of more than 1024 bytes"),
             (200, json!({"data": "hunter2"}), "not what a config server says"),
             (400, huge, "HTTP Code '400', Error: ''"),
         ] {

@@ -26,8 +26,8 @@ pub enum GenerateError {
         source: serde_json::Error,
     },
     /// a password of an impossible length
-    #[error("a password cannot have {0} letters; the most is {LONGEST_PASSWORD}")]
-    Length(usize),
+    #[error("a password cannot have {length} letters; the most is {most}")]
+    Length { length: usize, most: usize },
     /// a key of an unusual length
     #[error("a key cannot have {0} bits; choose 2048, 3072 or 4096")]
     KeyLength(u32),
@@ -102,7 +102,7 @@ fn read_options<'a, T: Deserialize<'a> + Default>(kind: &'static str, options: &
 fn password(options: PasswordOptions) -> Result<Value, GenerateError> {
     let length = if options.length == 0 { USUAL_PASSWORD } else { options.length };
     if length > LONGEST_PASSWORD {
-        return Err(GenerateError::Length(length));
+        return Err(GenerateError::Length { length, most: LONGEST_PASSWORD });
     }
     random_letters(length).map(Value::String)
 }
@@ -144,6 +144,8 @@ mod tests {
         assert!(refusal("dsa", Value::Null).contains("'dsa'"));
         assert!(refusal("password", json!({"size": 1})).contains("options"));
         assert!(refusal("password", json!({"length": 1_000_000})).contains("1000000"));
+        // Its hash would take seven seconds of a processor, while all who need keys wait.
+        assert!(refusal("user", json!({"length": 1 << 16})).contains("the most is 1024"));
         assert!(refusal("certificate", json!({"common_name": "x"})).contains("'ca'"));
         assert!(refusal("certificate", json!({"ca": "nope"})).contains("'nope'"));
         assert!(refusal("certificate", json!({"is_ca": true, "key_length": 512})).contains("512"));

@@ -8,6 +8,8 @@ use super::{GenerateError, PasswordOptions, password, random_letters};
 
 const ROUNDS: usize = 5000;
 const USUAL_LENGTH: usize = 30;
+/// The hash of a password takes time by the square of its length.
+const LONGEST: usize = 1024;
 const SALT_LENGTH: usize = 8;
 const ALPHABET: &[u8] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
@@ -21,6 +23,9 @@ pub(super) struct UserOptions {
 pub(super) fn generate(options: UserOptions) -> Result<Value, GenerateError> {
     let username = if options.username.is_empty() { random_letters(20)? } else { options.username };
     let length = if options.length == 0 { USUAL_LENGTH } else { options.length };
+    if length > LONGEST {
+        return Err(GenerateError::Length { length, most: LONGEST });
+    }
     let password = password(PasswordOptions { length })?;
     let hash = sha512_crypt(password.as_str().unwrap_or_default().as_bytes(), random_letters(SALT_LENGTH)?.as_bytes());
     Ok(json!({"username": username, "password": password, "password_hash": hash}))
