@@ -124,7 +124,7 @@ pub(super) fn read_addon(
     let mut jobs = Vec::new();
     for at in fields.list("jobs") {
         let Some(mut job) = read_job(&at, fields.findings()) else { continue };
-        if !std::mem::take(&mut job.links.custom).is_empty() {
+        if !std::mem::take(&mut Arc::make_mut(&mut job.links).custom).is_empty() {
             fields.findings().warn(at.problem("'custom_provider_definitions' have no effect in addons"));
         }
         job.document = level.document();

@@ -27,7 +27,8 @@ pub struct JobReference {
     pub release: Placed<String>,
     /// None if the job has no such key: then the properties of group and deployment count.
     pub properties: Option<Arc<Object>>,
-    pub links: JobLinks,
+    /// Of an addon, those of each group.
+    pub links: Arc<JobLinks>,
     /// The runtime config that it stands in; empty for the manifest.
     pub document: String,
 }
@@ -58,7 +59,7 @@ fn read_exported_from(at: &At<'_>, findings: &mut Findings) -> Option<CompiledFo
 
 pub(super) fn read_job(at: &At<'_>, findings: &mut Findings) -> Option<JobReference> {
     let mut fields = Fields::of(at, &JOB_KEYS, findings)?;
-    let links = JobLinks::read(&mut fields);
+    let links = Arc::new(JobLinks::read(&mut fields));
     let (name, release) = (fields.text("name"), fields.text("release"));
     let properties = fields.optional("properties").and_then(|at| fields.check(at.object())).map(Arc::new);
     Some(JobReference { name: name?, release: release?, properties, links, document: String::new() })

@@ -149,7 +149,7 @@ impl<'a> LinkReader<'a> {
             custom.iter().chain(&released).map(|definition| definition.name.as_str()).collect();
         let consumed = definitions(spec, "consumes");
         for definition in &consumed {
-            self.consume(&of, definition, findings);
+            self.consume(&of, definition, room, findings);
         }
         let unknown = |(name, _): &&(String, Placed<Value>), known: &[&str]| !known.contains(&name.as_str());
         let name = &job.name.value;
@@ -228,7 +228,10 @@ impl<'a> LinkReader<'a> {
         });
     }
 
-    fn consume(&mut self, of: &JobOf<'_>, definition: &Definition, findings: &mut Findings) {
+    fn consume(&mut self, of: &JobOf<'_>, definition: &Definition, room: &mut Room, findings: &mut Findings) {
+        if room.is_spent() {
+            return;
+        }
         let setting = of.job.links.consumes.iter().find(|(name, _)| *name == definition.name);
         let Some(read) = Consumed::read(&of.words(&definition.name), setting, findings) else { return };
         if let Some(from) = read.deployment.as_deref().filter(|from| !self.exists(from)) {
@@ -240,6 +243,12 @@ impl<'a> LinkReader<'a> {
                 of.group.name
             )));
             return;
+        }
+        // What an addon says of its links belongs to each group.
+        if let Some(content) = &read.manual
+            && let Err(message) = room.take(OF_A_PROVIDER + weight::of_object(content))
+        {
+            return findings.push(of.job.name.problem(message));
         }
         let source = read.manual.map(|mut content| {
             content.insert("deployment_name".to_owned(), self.deployment.into());

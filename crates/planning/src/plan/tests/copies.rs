@@ -124,6 +124,17 @@ fn many_shared_links_of_many_instances_are_refused() {
     }
 }
 
+/// What an addon says of a link belongs to each group, of which a manifest has thousands.
+#[test]
+fn links_of_an_addon_that_many_groups_have_are_refused() {
+    let link = format!("{{instances: [{{address: a}}], properties: {{port: {}}}}}", "p".repeat(300_000));
+    let addon = format!("addons: [{{name: a, jobs: [{{name: web, release: net, consumes: {{db: {link}}}}}]}}]");
+    for (count, refused) in [(50, false), (300, true)] {
+        let (_, findings) = read_text(&groups(count, ""), &addon);
+        assert_eq!(is_refused(&findings.to_string()), refused, "{count}: {findings:.300}");
+    }
+}
+
 /// Properties of an addon are those of each of its jobs, which once had a copy each: 3 GB here.
 #[test]
 fn properties_of_an_addon_are_not_copied_for_its_jobs() {
