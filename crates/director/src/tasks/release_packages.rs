@@ -3,13 +3,13 @@
 //! A source release brings sources, also for packages that were known only compiled. A compiled release brings compiled packages
 //! and leaves the sources as they are.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
 
 use windlass_planning::records::{CompilationKey, CompiledPackage, PackageRecord, PackageSource, ReleaseRecord};
 use windlass_release::{Package, PackageGraph, Release};
 
-use super::update_release::{ReleaseUpload, differs, keep_blob, tell_of_existing};
+use super::update_release::{Here, ReleaseUpload, is_used, keep_blob, tell_of_existing};
 use super::{TaskError, TaskLog};
 use crate::Director;
 
@@ -26,6 +26,8 @@ struct Listed<'a> {
     kept: Option<&'a PackageRecord>,
     /// Whether this version of the release has it already.
     is_joined: bool,
+    /// Whether a deployment uses a version of the release that has it.
+    is_used: bool,
 }
 
 /// Keeps the archives that are needed. `series` are the versions of the release that are there.
@@ -45,7 +47,10 @@ pub(super) async fn keep(
             let is_it = |kept: &&PackageRecord| kept.name == package.name && kept.version == package.version;
             let kept = all.iter().copied().find(is_it);
             let is_joined = same.is_some_and(|same| same.packages.iter().any(|joined| is_it(&joined)));
-            Listed { package, kept, is_joined }
+            let is_used = kept.is_some_and(|kept| {
+                is_used(series, |release| release.packages.iter().any(|package| package.id == kept.id))
+            });
+            Listed { package, kept, is_joined, is_used }
         })
         .collect();
     if manifest.is_compiled {
@@ -61,6 +66,11 @@ pub(super) async fn keep(
 fn record(package: &Package, source: Option<PackageSource>) -> PackageRecord {
     let Package { name, version, fingerprint, dependencies, .. } = package.clone();
     PackageRecord { id: 0, name, version, fingerprint, source, dependencies }
+}
+
+fn has_same_needs(kept: &PackageRecord, package: &Package) -> bool {
+    let names = |names: &[String]| names.iter().cloned().collect::<BTreeSet<_>>();
+    names(&kept.dependencies) == names(&package.dependencies)
 }
 
 /// One step for those that this version gets, and one for those that it has.
@@ -85,7 +95,7 @@ async fn keep_sources(
     let new = listed.iter().filter(|it| it.kept.is_none()).count();
     let stage = (new > 0).then(|| log.stage("Creating new packages", &[], new));
     let mut packages = Vec::new();
-    for Listed { package, kept, .. } in listed {
+    for Listed { package, kept, is_used, .. } in listed {
         let archive = release.packages.get(&package.name);
         let own = kept.and_then(|kept| kept.source.clone());
         if kept.is_some() && own.is_none() && !how.replaces {
@@ -93,14 +103,20 @@ async fn keep_sources(
             packages.push(record(package, None));
             continue;
         }
-        if let Some(own) = own.as_ref().filter(|own| own.sha1 != package.sha1) {
-            differs(log, how, &format!("package '{}/{}'", package.name, package.version), &own.sha1)?;
-        }
+        // The same bytes with other needs are others' as well: the list says what a package needs, and not its archive.
+        let needs_others = how.replaces && !is_used && kept.is_some_and(|kept| !has_same_needs(kept, package));
+        let is_replaced = match own.as_ref().filter(|own| own.sha1 != package.sha1 || needs_others) {
+            Some(own) => {
+                let here = Here { what: format!("package '{}/{}'", package.name, package.version), sha1: &own.sha1 };
+                here.makes_room(log, how, *is_used)?
+            }
+            None => false,
+        };
         // Any release may say of its packages that they have this fingerprint; their bytes are what the manifest wants, or not.
         let same = lenders.iter().filter(|lender| lender.fingerprint == package.fingerprint);
         let lent = || same.filter_map(|lender| lender.source.clone()).find(|lent| lent.sha1 == package.sha1);
         let is_mended = match &own {
-            Some(own) => how.mends(director, (&own.blob, &own.sha1)).await?,
+            Some(own) => is_replaced || how.mends(director, (&own.blob, &own.sha1)).await?,
             None => false,
         };
         let keeping = async {
@@ -241,17 +257,22 @@ async fn keep_compiled(
         let like_it: Vec<&CompiledPackage> = known.iter().filter(is_like_it).map(|(_, other)| other).collect();
         let here = like_it.iter().find(|other| other.key == key);
         let is_here = here.is_some();
-        if let Some(here) = here.filter(|here| here.sha1 != package.sha1) {
-            differs(log, how, &format!("compiled package '{}/{}'", package.name, package.version), &here.sha1)?;
-        }
+        let own = listed.iter().find(|it| it.package.name == package.name);
+        let is_replaced = match here.filter(|here| here.sha1 != package.sha1) {
+            Some(here) => {
+                let what = format!("compiled package '{}/{}'", package.name, package.version);
+                Here { what, sha1: &here.sha1 }.makes_room(log, how, own.is_none_or(|own| own.is_used))?
+            }
+            None => false,
+        };
         let is_kept = match here {
-            Some(here) => !how.mends(director, (&here.blob, &here.sha1)).await?,
+            Some(here) => !is_replaced && !how.mends(director, (&here.blob, &here.sha1)).await?,
             None => false,
         };
         if is_kept {
             continue;
         }
-        let known = listed.iter().find(|it| it.package.name == package.name).and_then(|it| it.kept);
+        let known = own.and_then(|own| own.kept);
         if !is_here && !how.replaces && is_left_out(log, known, &key)? {
             continue;
         }

@@ -276,11 +276,15 @@ async fn keep_jobs(
     let mut jobs = Vec::new();
     for (entry, archive) in listed.iter().zip(&mut release.jobs) {
         let kept = kept(entry);
-        if let Some(kept) = kept.filter(|kept| kept.sha1 != entry.sha1) {
-            differs(log, how, &format!("job '{}/{}'", entry.name, entry.version), &kept.sha1)?;
-        }
+        let is_replaced = match kept.filter(|kept| kept.sha1 != entry.sha1) {
+            Some(kept) => {
+                let here = Here { what: format!("job '{}/{}'", entry.name, entry.version), sha1: &kept.sha1 };
+                here.makes_room(log, how, is_used(series, |release| release.jobs.iter().any(|job| job.id == kept.id)))?
+            }
+            None => false,
+        };
         let is_mended = match kept {
-            Some(kept) => how.mends(director, (&kept.blob, &kept.sha1)).await?,
+            Some(kept) => is_replaced || how.mends(director, (&kept.blob, &kept.sha1)).await?,
             None => false,
         };
         let keeping = async {
@@ -300,22 +304,43 @@ async fn keep_jobs(
     Ok(jobs)
 }
 
-/// Something is here under the same name and version with other bytes, which deployments of everybody may run. They stay, and that is
-/// said; to mend them is for admins. The uploader chooses the versions and fingerprints in a release, and could name those of others.
-pub(super) fn differs(log: &TaskLog, how: ReleaseUpload, what: &str, here: &str) -> Result<(), TaskError> {
-    match how {
-        ReleaseUpload { fix: false, .. } => {
-            log.warning(&format!(
-                "{what} is here with other bytes ({here}), which stay; an admin can replace them with --fix"
-            ));
-            Ok(())
-        }
-        ReleaseUpload { replaces: true, .. } => Ok(()),
-        _ => {
-            let reason = format!(
-                "{what} is here with other bytes ({here}), which others may run; only an admin may replace them with --fix"
-            );
-            Err(TaskError::refused(600000, reason))
+/// Whether a deployment uses a version of a release with something.
+pub(super) fn is_used(series: &[&ReleaseRecord], has: impl Fn(&ReleaseRecord) -> bool) -> bool {
+    series.iter().any(|release| !release.deployments.is_empty() && has(release))
+}
+
+/// Something that is here under the same name and version with other bytes. The uploader chooses the versions and
+/// fingerprints in a release, and could name those of others.
+pub(super) struct Here<'a> {
+    pub(super) what: String,
+    pub(super) sha1: &'a str,
+}
+
+impl Here<'_> {
+    /// Whether what came takes its place. What deployments run stays, and that is said; to mend it is for admins. What nobody runs may have
+    /// been brought by somebody who knew what an admin would upload: the admin's counts.
+    pub(super) fn makes_room(&self, log: &TaskLog, how: ReleaseUpload, is_used: bool) -> Result<bool, TaskError> {
+        let Self { what, sha1 } = self;
+        match how {
+            ReleaseUpload { fix: false, replaces: true, .. } if !is_used => {
+                log.warning(&format!(
+                    "{what} was here from another upload ({sha1}), no deployment uses it, and it is replaced"
+                ));
+                Ok(true)
+            }
+            ReleaseUpload { fix: false, .. } => {
+                log.warning(&format!(
+                    "{what} is here with other bytes ({sha1}), which stay; an admin can replace them with --fix"
+                ));
+                Ok(false)
+            }
+            ReleaseUpload { replaces: true, .. } => Ok(true),
+            _ => {
+                let reason = format!(
+                    "{what} is here with other bytes ({sha1}), which others may run; only an admin may replace them with --fix"
+                );
+                Err(TaskError::refused(600000, reason))
+            }
         }
     }
 }

@@ -377,6 +377,43 @@ async fn others_are_served_while_the_templates_of_a_release_are_checked() {
     assert!(longest < took / 2, "somebody waited {longest:?}; the templates take {took:?}");
 }
 
+/// Fingerprints of releases are published before everybody has them.
+#[tokio::test]
+async fn what_an_uploader_brought_before_an_admin_makes_room_unless_somebody_runs_it() {
+    let package = |script: &str| tgz(&[("./packaging", script.as_bytes().to_vec())]);
+    let job = |default: &str| {
+        let spec = format!("name: j\nproperties: {{command: {{default: {default}}}}}\n");
+        tgz(&[("./job.MF", spec.into_bytes()), ("./monit", Vec::new())])
+    };
+    for is_used in [false, true] {
+        let site = Site::new().await;
+        let store = &site.bench.director.store;
+        let early = of(&job("evil"), &package("evil"), "");
+        site.upload_as(&early, UPLOADER).await.unwrap();
+        let digests = async || {
+            let package = store.package_of_release("bad", "p", "g").await.unwrap().unwrap();
+            (store.job_of_release("bad", "j", "f").await.unwrap().unwrap().sha1, package.source.unwrap().sha1)
+        };
+        let before = digests().await;
+        if is_used {
+            store.add_deployment(&"shop".into(), &[]).await.unwrap();
+            let ids: Vec<i64> = store.releases().await.unwrap().iter().map(|release| release.id).collect();
+            store.also_use_releases(&"shop".into(), &ids).await.unwrap();
+        }
+        let real = changed(&of(&job("good"), &package("good"), ""), "version: '1'", "version: '2'");
+        let admin = ReleaseUpload { replaces: true, ..UPLOADER };
+        site.upload_as(&changed(&real, "version: '2'", "version: '3'"), UPLOADER).await.unwrap();
+        assert_eq!(digests().await, before, "another uploader's does not count");
+        site.upload_as(&real, admin).await.unwrap();
+        let after = digests().await;
+        assert_eq!((after.0 == before.0, after.1 == before.1), (is_used, is_used));
+        let path = OutputKind::Event.path(&site.bench.director.folders.tasks(), site.tasks.get());
+        let told = std::fs::read_to_string(path).unwrap();
+        assert_eq!(told.contains("is here with other bytes"), is_used, "{told}");
+        assert_eq!(told.contains("was here from another upload"), !is_used, "{told}");
+    }
+}
+
 /// A list of 30 KB with ten thousand packages, whose archives are here, took 12 MiB in every plan and list of anybody.
 #[test]
 fn who_may_only_upload_brings_no_more_packages_than_everybody_can_list() {
