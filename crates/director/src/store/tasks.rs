@@ -502,6 +502,26 @@ mod tests {
     use crate::tasks::{DeployOptions, Job};
     use crate::testing::TestDirector;
 
+    /// Plans were most of the database, and most of them did nothing.
+    #[tokio::test]
+    async fn a_plan_that_does_nothing_is_not_kept() {
+        let bench = TestDirector::new().await;
+        let store = &bench.director.store;
+        let new = NewTask { job: Job::DeleteOrphanedVms, user: "me".into(), context_id: String::new() };
+        let task = store.add_task(&new).await.unwrap();
+        let instance = serde_json::json!({"id": "i", "group": "g", "index": 0, "az": null, "bootstrap": true, "state": "started",
+            "spec": null, "actions": []});
+        let plan = |removed: &[serde_json::Value]| {
+            let plan = serde_json::json!({"deployment": "shop", "removed": removed, "groups": []});
+            serde_json::from_value::<Plan>(plan).unwrap()
+        };
+        let (nothing, something) = (plan(&[]), plan(&[instance]));
+        for (plan, is_kept) in [(&something, true), (&nothing, false), (&something, true)] {
+            let length = store.save_plan(task, plan).await.unwrap();
+            assert_eq!((length > 0, store.plan_of_task(task).await.unwrap().is_some()), (is_kept, is_kept));
+        }
+    }
+
     /// A manifest has up to 2 MiB, a list a thousand tasks, and either may name passwords.
     #[tokio::test]
     async fn lists_of_tasks_read_no_manifest_and_what_ended_keeps_none() {
