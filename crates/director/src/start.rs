@@ -260,8 +260,8 @@ pub async fn start(options: DirectorOptions, give_up: impl Future<Output = ()>) 
     let dns = Arc::new(LocalDns::new(settings.local_dns, store.clone(), agents.clone(), folders.temporary()));
     let director = Arc::new(Director {
         name: settings.name.clone(),
+        users: Users::new(&uuid, admin, settings.users.clone()),
         uuid,
-        users: Users::new(admin, settings.users.clone()),
         store: store.clone(),
         clouds,
         drivers: Some(drivers),

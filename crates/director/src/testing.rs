@@ -72,7 +72,7 @@ impl TestDirector {
         let director = Director {
             name: "test".into(),
             uuid: "uuid".into(),
-            users: Users::new(credentials("admin"), others),
+            users: Users::new("uuid", credentials("admin"), others),
             store,
             clouds: Clouds::none(),
             drivers: None,

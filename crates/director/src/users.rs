@@ -44,21 +44,25 @@ impl Scopes {
         self.0.iter().any(|known| known == scope)
     }
 
-    fn is_admin(&self) -> bool {
-        self.0
-            .iter()
-            .any(|scope| scope.starts_with("bosh.") && scope.ends_with(".admin") && team_scope(scope).is_none())
+    /// The first team that a user is an admin of, who is no admin of the director.
+    fn only_team(&self, director: &str) -> Option<&str> {
+        self.teams("admin").next().filter(|_| !self.is_admin(director))
     }
 
-    /// The first team that a user is an admin of, who is no admin of the director.
-    fn only_team(&self) -> Option<&str> {
-        self.teams("admin").next().filter(|_| !self.is_admin())
+    /// Whether they are those of an admin of the director with this uuid.
+    fn is_admin(&self, director: &str) -> bool {
+        admins_of(director).iter().any(|scope| self.has(scope))
     }
 
     /// The teams for which a user may do something (`admin` or `read`), in the order of `director.yml`.
     pub(crate) fn teams(&self, access: &str) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(move |scope| team_scope(scope).filter(|(_, of)| *of == access).map(|(team, _)| team))
     }
+}
+
+/// The scopes of admins of the director with this uuid. Those of other directors count for nothing.
+pub(crate) fn admins_of(director: &str) -> Vec<String> {
+    vec!["bosh.admin".to_owned(), format!("bosh.{director}.admin")]
 }
 
 /// a scope that means nothing here
@@ -96,14 +100,17 @@ pub struct Account {
 /// Everybody who may use the director.
 #[derive(Debug, Clone)]
 pub(crate) struct Users {
+    /// The director's uuid, which scopes may name.
+    director: String,
     admin: Account,
     others: Vec<Account>,
 }
 
 impl Users {
     /// The admin whose credentials `env.sh` has, and others.
-    pub(crate) fn new(admin: Credentials, others: Vec<Account>) -> Self {
-        Self { admin: Account { credentials: admin, scopes: Arc::new(Scopes::admin()) }, others }
+    pub(crate) fn new(director: &str, admin: Credentials, others: Vec<Account>) -> Self {
+        let admin = Account { credentials: admin, scopes: Arc::new(Scopes::admin()) };
+        Self { director: director.to_owned(), admin, others }
     }
 
     /// Whose credentials `env.sh` has.
@@ -114,15 +121,16 @@ impl Users {
     /// Everybody who may do everything.
     pub(crate) fn admins(&self) -> Vec<&str> {
         let all = std::iter::once(&self.admin).chain(&self.others);
-        all.filter(|account| account.scopes.is_admin()).map(|account| account.credentials.user.as_str()).collect()
+        let is_admin = |account: &&Account| account.scopes.is_admin(&self.director);
+        all.filter(is_admin).map(|account| account.credentials.user.as_str()).collect()
     }
 
     /// Those who count as one with a user where places are shared out: the admins of the same team, unless they may do everything.
     pub(crate) fn colleagues<'u>(&'u self, name: &'u str) -> BTreeSet<&'u str> {
         let all = || std::iter::once(&self.admin).chain(&self.others);
-        let team =
-            all().find(|account| account.credentials.user == name).and_then(|account| account.scopes.only_team());
-        let is_of_it = |account: &&Account| team.is_some() && account.scopes.only_team() == team;
+        let only_team = |account: &'u Account| account.scopes.only_team(&self.director);
+        let team = all().find(|account| account.credentials.user == name).and_then(only_team);
+        let is_of_it = |account: &&'u Account| team.is_some() && only_team(account) == team;
         all().filter(is_of_it).map(|account| account.credentials.user.as_str()).chain([name]).collect()
     }
 
@@ -159,7 +167,7 @@ mod tests {
             |user: &str, password: &str| Credentials { user: user.into(), password: Secret::new(password.to_owned()) };
         let reader = Account { credentials: credentials("reader", "r"), scopes: Arc::new(Scopes::read_only()) };
         let nobody = Account { credentials: credentials("nobody", ""), scopes: Arc::new(Scopes::admin()) };
-        let users = Users::new(credentials("admin", "a"), vec![reader, nobody]);
+        let users = Users::new("uuid", credentials("admin", "a"), vec![reader, nobody]);
         assert_eq!(**users.scopes_of("admin", "a").unwrap(), Scopes::admin());
         assert_eq!(**users.scopes_of("reader", "r").unwrap(), Scopes::read_only());
         for (name, password) in [("admin", "r"), ("reader", "a"), ("nobody", ""), ("", ""), ("", "a"), ("admin", "")] {
@@ -174,17 +182,22 @@ mod tests {
             scopes: Arc::new(Scopes::parse(scopes.iter().copied()).unwrap()),
         };
         let admin = Credentials { user: "admin".into(), password: Secret::new("p") };
+        let here = "7f1d5b0e-5c0a-4d0e-9f4e-0d9d4a5f6a11";
         let others = vec![
             account("a", &["bosh.teams.shop.admin"]),
             account("b", &["bosh.releases.upload", "bosh.teams.shop.admin", "bosh.teams.bank.admin"]),
             account("c", &["bosh.teams.bank.admin"]),
             account("both", &["bosh.teams.shop.admin", "bosh.admin"]),
             account("here", &["bosh.teams.shop.admin", "bosh.7f1d5b0e-5c0a-4d0e-9f4e-0d9d4a5f6a11.admin"]),
+            // Who is an admin of another director had no limits of a team here.
+            account("elsewhere", &["bosh.teams.shop.admin", "bosh.0b1d5b0e-5c0a-4d0e-9f4e-0d9d4a5f6a11.admin"]),
             account("reader", &["bosh.teams.shop.read"]),
         ];
-        let users = Users::new(admin, others);
+        let users = Users::new(here, admin, others);
         let colleagues = |name: &str| users.colleagues(name).into_iter().collect::<Vec<_>>().join(" ");
-        for (name, expected) in [("a", "a b"), ("b", "a b"), ("c", "c"), ("both", "both"), ("here", "here")] {
+        for (name, expected) in
+            [("a", "a b elsewhere"), ("elsewhere", "a b elsewhere"), ("c", "c"), ("both", "both"), ("here", "here")]
+        {
             assert_eq!(colleagues(name), expected);
         }
         for name in ["reader", "admin", "_director"] {

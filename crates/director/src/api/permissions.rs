@@ -16,7 +16,7 @@ use windlass_planning::names::DeploymentName;
 use super::input::Parameters;
 use super::{ApiError, User};
 use crate::Director;
-use crate::users::Scopes;
+use crate::users::{Scopes, admins_of};
 
 /// What a route needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,10 +53,6 @@ pub(super) enum Access {
 /// Scopes of which one is needed.
 type Expected = Vec<String>;
 
-fn admins(uuid: &str) -> Expected {
-    vec!["bosh.admin".to_owned(), format!("bosh.{uuid}.admin")]
-}
-
 fn readers(uuid: &str) -> Expected {
     vec!["bosh.read".to_owned(), format!("bosh.{uuid}.read")]
 }
@@ -80,7 +76,7 @@ impl Permission {
             Self::Values => vec!["config_server.admin".to_owned()],
             Self::MatchPackages => [readers(uuid), vec!["bosh.releases.upload".to_owned()]].concat(),
         };
-        [admins(uuid), rest].concat()
+        [admins_of(uuid), rest].concat()
     }
 }
 
@@ -95,7 +91,7 @@ fn expected_of(access: Access, teams: &[String], uuid: &str) -> Expected {
         Access::Admin => Vec::new(),
         Access::Read | Access::Compare => [of_teams(teams(), "read"), readers(uuid)].concat(),
     };
-    [admins(uuid), of_teams(teams(), "admin"), rest].concat()
+    [admins_of(uuid), of_teams(teams(), "admin"), rest].concat()
 }
 
 impl User {
