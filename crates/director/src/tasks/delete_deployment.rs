@@ -11,7 +11,7 @@ use super::execute::{Execution, Failures};
 use super::instance_event::with_event;
 use super::prepare::reload;
 use super::update_deployment::{all, one_or_several};
-use super::{OutputKind, TaskError, TaskLog, lock_deployment};
+use super::{NO_DEPLOYMENT, OutputKind, TaskError, TaskLog, lock_deployment};
 use crate::Director;
 
 pub(super) async fn run(
@@ -20,7 +20,11 @@ pub(super) async fn run(
     deployment: &DeploymentName,
     force: bool,
 ) -> Result<String, TaskError> {
-    lock_deployment(director, log, deployment).await?;
+    match lock_deployment(director, log, deployment).await {
+        // An earlier task, or an earlier try of this one, has deleted it.
+        Err(error) if error.code() == NO_DEPLOYMENT => return Ok(format!("/deployments/{deployment}")),
+        locked => locked?,
+    }
     let current = reload(director, deployment).await?;
     if current.instances.iter().any(|instance| instance.record.ignored) {
         let reason = format!(

@@ -25,12 +25,11 @@ use windlass_stemcell::digest::verify as verify_digest;
 use super::prepare::{calculate, configs, new_ids, reload};
 use super::update_deployment::{DeployRun, instance_records};
 use super::update_release::blocking;
-use super::{DeployOptions, OutputKind, TaskError, TaskLog, compile, lock_patiently};
+use super::{DeployOptions, OutputKind, TaskError, TaskLog, compile, lock_deployment_patiently};
 use crate::Director;
 use crate::blobs::MADE;
 use crate::software;
 use crate::software::exported::{self, ExportedJob, ExportedPackage};
-use crate::store::LockName;
 
 /// How long the deployment is waited for.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
@@ -76,7 +75,7 @@ pub(super) async fn run(director: &Arc<Director>, log: &TaskLog, request: &Expor
     let deployment = &request.deployment_name;
     // What is wrong need not be waited for.
     must_be_exportable(director, request).await?;
-    lock_patiently(director, log, &LockName::of_deployment(deployment), PATIENCE).await?;
+    lock_deployment_patiently(director, log, deployment, PATIENCE).await?;
     let release = must_be_exportable(director, request).await?;
     let stage = log.stage("Preparing package compilation", &[], 1);
     let finding = stage.part("Finding packages to compile");

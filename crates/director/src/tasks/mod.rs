@@ -68,6 +68,8 @@ use crate::store::{LockError, LockName};
 /// How long a task waits for a lock that another one holds, and how often it looks.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 const LOCK_LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// The number of the error that a deployment is not there.
+const NO_DEPLOYMENT: u32 = 70000;
 
 /// Takes the lock of a deployment, or fails at once: what is being changed cannot be looked at.
 async fn lock_deployment_at_once(
@@ -75,12 +77,52 @@ async fn lock_deployment_at_once(
     log: &TaskLog,
     deployment: &DeploymentName,
 ) -> Result<(), TaskError> {
-    Ok(director.store.take_lock(&LockName::of_deployment(deployment), log.task(), &director.uuid).await?)
+    director.store.take_lock(&LockName::of_deployment(deployment), log.task(), &director.uuid).await?;
+    must_still_be_there(director, log, deployment).await
 }
 
 /// Takes the lock of a deployment for as long as the task runs.
 async fn lock_deployment(director: &Director, log: &TaskLog, deployment: &DeploymentName) -> Result<(), TaskError> {
-    lock(director, log, &LockName::of_deployment(deployment)).await
+    lock_deployment_patiently(director, log, deployment, LOCK_PATIENCE).await
+}
+
+async fn lock_deployment_patiently(
+    director: &Director,
+    log: &TaskLog,
+    deployment: &DeploymentName,
+    patience: Duration,
+) -> Result<(), TaskError> {
+    lock_patiently(director, log, &LockName::of_deployment(deployment), patience).await?;
+    must_still_be_there(director, log, deployment).await
+}
+
+/// The user had a right to the deployment of that time. If others deleted it and made another of that name meanwhile, it is theirs.
+async fn must_be_of_the_same_teams(
+    director: &Director,
+    task: i64,
+    deployment: &DeploymentName,
+) -> Result<(), TaskError> {
+    let Some(now) = director.store.teams_of(deployment).await? else { return Ok(()) };
+    if director.store.teams_of_task(task).await? == now {
+        return Ok(());
+    }
+    let reason = format!(
+        "the deployment '{deployment}' was deleted and made again for other teams after this was asked for; ask once more"
+    );
+    Err(TaskError::refused(600000, reason))
+}
+
+/// The same once the task has the lock: from then on nobody deletes it. One that is gone could be made by others meanwhile.
+async fn must_still_be_there(director: &Director, log: &TaskLog, deployment: &DeploymentName) -> Result<(), TaskError> {
+    // Tasks about no deployment, such as those about a VM by its id, are those of admins.
+    let of_task = director.store.task(log.task()).await?.and_then(|task| task.deployment);
+    if of_task.is_none_or(|of_task| deployment != of_task.as_str()) {
+        return Ok(());
+    }
+    if director.store.teams_of(deployment).await?.is_none() {
+        return Err(TaskError::refused(NO_DEPLOYMENT, format!("Deployment '{deployment}' doesn't exist")));
+    }
+    must_be_of_the_same_teams(director, log.task(), deployment).await
 }
 
 /// Takes a lock for as long as the task runs.

@@ -10,13 +10,14 @@ use futures_util::FutureExt;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use windlass_contract::{explain, shortened};
+use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::Selection;
 
 use super::log::LONGEST_MESSAGE;
 use super::outputs::Unseen;
 use super::resumption::{self, TRIES};
 use super::update_release::ReleaseUpload;
-use super::{Job, OutputKind, TaskError, TaskLog, update_stemcell};
+use super::{Job, OutputKind, TaskError, TaskLog, must_be_of_the_same_teams, update_stemcell};
 use crate::Director;
 use crate::schedules;
 use crate::store::{Busy, ClaimedTask, Event, Lane, StoreError, TaskRecord, TaskState};
@@ -369,22 +370,11 @@ async fn finish(director: &Director, task: i64, state: TaskState, result: &str) 
     director.dns.wake();
 }
 
-/// The user had a right to the deployment of that time. If others deleted it and made another of that name meanwhile, it is theirs.
-async fn must_be_of_the_same_teams(director: &Director, task: &TaskRecord) -> Result<(), TaskError> {
-    let Some(deployment) = task.deployment.as_deref() else { return Ok(()) };
-    let Some(now) = director.store.teams_of(&deployment.into()).await? else { return Ok(()) };
-    if director.store.teams_of_task(task.id).await? == now {
-        return Ok(());
-    }
-    let reason = format!(
-        "the deployment '{deployment}' was deleted and made again for other teams after this was asked for; ask once more"
-    );
-    Err(TaskError::refused(600000, reason))
-}
-
 async fn carry_out(director: &Arc<Director>, task: &TaskRecord, job: &Job, log: &TaskLog) -> Result<String, TaskError> {
     director.refresh_clouds().await?;
-    must_be_of_the_same_teams(director, task).await?;
+    if let Some(deployment) = task.deployment.as_deref().map(DeploymentName::from) {
+        must_be_of_the_same_teams(director, task.id, &deployment).await?;
+    }
     match job {
         Job::UpdateStemcell { tarball, fix, replaces } => {
             let how = update_stemcell::StemcellUpload { fix: *fix, replaces: *replaces };
@@ -567,24 +557,33 @@ mod tests {
 
     /// A user of the team before would come into VMs of the team after, or deploy to them.
     #[tokio::test]
-    async fn a_task_waits_for_no_deployment_of_other_teams() {
+    async fn a_task_works_on_no_deployment_of_other_teams_before_and_after_it_waits_for_the_lock() {
         let bench = crate::testing::TestDirector::new().await;
         let (director, store) = (&bench.director, &bench.director.store);
-        let make = async |team: &str| store.add_deployment(&"staging".into(), &[team.to_owned()]).await.unwrap();
+        let staging = DeploymentName::from("staging");
+        let make = async |team: &str| store.add_deployment(&staging, &[team.to_owned()]).await.unwrap();
         make("shop").await;
         let (user, context_id) = ("shop-admin".to_owned(), String::new());
-        let task = NewTask { job: Job::Scan { deployment: "staging".into() }, user, context_id };
+        let task = NewTask { job: Job::Scan { deployment: staging.clone() }, user, context_id };
         let id = store.add_task(&task).await.unwrap();
-        let record = store.task(id).await.unwrap().unwrap();
-        must_be_of_the_same_teams(director, &record).await.unwrap();
-        store.remove_deployment(&"staging".into()).await.unwrap();
-        must_be_of_the_same_teams(director, &record).await.unwrap();
+        let log = TaskLog::open(director, id).unwrap();
+        let before =
+            async || must_be_of_the_same_teams(director, id, &staging).await.map_err(|error| error.to_string());
+        let locked = async || super::super::lock_deployment(director, &log, &staging).await;
+        before().await.unwrap();
+        locked().await.unwrap();
+        store.remove_deployment(&staging).await.unwrap();
+        before().await.unwrap();
+        let gone = locked().await.unwrap_err();
+        assert_eq!((gone.code(), gone.to_string().as_str()), (70000, "Deployment 'staging' doesn't exist"));
         make("bank").await;
-        let refused = must_be_of_the_same_teams(director, &record).await.unwrap_err().to_string();
+        let refused = before().await.unwrap_err();
         assert!(refused.contains("made again for other teams"), "{refused}");
-        store.remove_deployment(&"staging".into()).await.unwrap();
+        assert_eq!(locked().await.unwrap_err().to_string(), refused);
+        store.remove_deployment(&staging).await.unwrap();
         make("shop").await;
-        must_be_of_the_same_teams(director, &record).await.unwrap();
+        before().await.unwrap();
+        locked().await.unwrap();
     }
 
     /// A task that panics would otherwise stay 'processing', with its locks, until the director is restarted.
