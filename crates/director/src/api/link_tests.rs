@@ -227,6 +227,26 @@ async fn links_that_are_not_shared_are_for_the_teams_of_their_deployment() {
     }
 }
 
+/// Each deploy that failed left megabytes of links under other names, and nothing removed them but one that succeeded.
+#[tokio::test]
+async fn links_of_failed_deploys_go_when_they_are_many() {
+    let bench = TestDirector::new().await;
+    let store = &bench.director.store;
+    store.add_deployment(&"My_Shop".into(), &[]).await.unwrap();
+    let large = "x".repeat(512 << 10);
+    let mut most = 0;
+    for round in 0..12 {
+        let mut links = planned(&[large.as_str()]);
+        links.providers.iter_mut().for_each(|provider| provider.group = format!("db{round}"));
+        links.links.iter_mut().for_each(|link| link.consumer.group = format!("web{round}"));
+        store.note_links(&"My_Shop".into(), &links).await.unwrap();
+        most = most.max(store.links(&"My_Shop".into()).await.unwrap().len());
+    }
+    assert!((2..12).contains(&most), "{most}");
+    let listed = store.listed_link_providers(&"My_Shop".into()).await.unwrap();
+    assert!(listed.len() == 2 && listed.iter().all(|provider| provider.group == "db11"), "{listed:?}");
+}
+
 /// Every user who may deploy may make links of what others share, each with a copy of all that is in it.
 #[tokio::test]
 async fn links_for_those_outside_have_a_limit_and_lists_read_no_contents() {

@@ -72,6 +72,11 @@ pub(crate) struct LinkOfConsumer {
 
 const EXTERNAL: &str = "external";
 
+/// How many bytes, and how many providers and consumers, a deployment has of links that its last deploy does not name, until a deploy
+/// succeeds: each that fails leaves some.
+const STALE_BYTES: i64 = 32 << 20;
+const STALE_NUMBER: i64 = 20_000;
+
 fn provider(row: &AnyRow) -> Result<LinkProvider, StoreError> {
     let kind: String = row.try_get("kind")?;
     Ok(LinkProvider {
@@ -262,6 +267,27 @@ pub(super) async fn forget_stale(transaction: &mut Transaction, deployment: &Dep
     Ok(())
 }
 
+/// Whether failed deploys have left very much.
+async fn is_much_stale(
+    transaction: &mut Transaction,
+    deployment: &DeploymentName,
+    (most_bytes, most): (i64, i64),
+) -> Result<bool, StoreError> {
+    let (mut bytes, mut number) = (0, 0);
+    for statement in [
+        "SELECT CAST(COALESCE(SUM(LENGTH(p.content) + LENGTH(p.aliases)), 0) AS BIGINT), COUNT(*) FROM link_providers p
+         JOIN deployments d ON d.name = p.deployment WHERE p.deployment = $1 AND p.serial <> d.links_serial",
+        "SELECT CAST(COALESCE(SUM(LENGTH(l.content)), 0) AS BIGINT), COUNT(*) FROM link_consumers c
+         JOIN deployments d ON d.name = c.deployment LEFT JOIN links l ON l.consumer = c.id
+         WHERE c.deployment = $1 AND c.kind <> 'external' AND COALESCE(l.serial, c.serial) <> d.links_serial",
+    ] {
+        let found = sqlx::query_as::<_, (i64, i64)>(statement).bind(deployment.as_str());
+        let (of_these, count) = found.fetch_one(transaction.connection()).await?;
+        (bytes, number) = (bytes + of_these, number + count);
+    }
+    Ok(bytes > most_bytes || number > most)
+}
+
 /// Forgets all links of a deployment. Those who consume its shared ones keep what they have.
 pub(super) async fn forget_all(transaction: &mut Transaction, deployment: &DeploymentName) -> Result<(), StoreError> {
     for statement in [
@@ -299,6 +325,9 @@ impl Store {
         }
         for link in &planned.links {
             notes.planned(link, &providers).await?;
+        }
+        if is_much_stale(&mut transaction, deployment, (STALE_BYTES, STALE_NUMBER)).await? {
+            forget_stale(&mut transaction, deployment).await?;
         }
         Ok(transaction.commit().await?)
     }
