@@ -153,13 +153,14 @@ fn check_size(known: &[ReleaseRecord], manifest: &ReleaseManifest, how: ReleaseU
         return Ok(());
     }
     let own = manifest.jobs.len() + manifest.all_packages().count();
-    let here: usize = known.iter().map(|release| release.jobs.len() + release.packages.len()).sum();
+    // Each version costs something, also one with nothing in it.
+    let here: usize = known.iter().map(|release| 1 + release.jobs.len() + release.packages.len()).sum();
     let is_here = known.iter().any(|release| release.name == manifest.name && release.version == manifest.version);
     let reason = if own > MOST_IN_A_VERSION {
         format!("the release has {own} jobs and packages; {MOST_IN_A_VERSION} are the most for who is no admin")
-    } else if !is_here && here + own > MOST_IN_ALL {
+    } else if !is_here && here + own >= MOST_IN_ALL {
         format!(
-            "all versions of the releases here have {here} jobs and packages together, and with this one more than {MOST_IN_ALL}; an admin can \
+            "all releases here have {here} versions, jobs and packages together, and with this one more than {MOST_IN_ALL}; an admin can \
              upload it, or delete some with 'clean-up'"
         )
     } else {

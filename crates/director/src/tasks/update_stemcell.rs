@@ -111,6 +111,9 @@ async fn unpack_and_create(
         }
         accepted += 1;
         if !how.replaces {
+            if exists.is_none() {
+                must_leave_some(&director.store.stemcells().await?)?;
+            }
             must_stand_for_no_other(&director.store.stemcells().await?, &manifest, cpi, how.fix)?;
         }
         if let Some(cid) = exists.filter(|_| !how.fix) {
@@ -144,6 +147,20 @@ async fn unpack(tarball: PathBuf, into: PathBuf) -> Result<StemcellManifest, Tas
         Ok(windlass_stemcell::unpack(&tarball, &into)?)
     });
     unpacked.await.map_err(|error| TaskError::Stemcell(error.into()))?.map_err(TaskError::Stemcell)
+}
+
+/// How many stemcells there may be until only admins bring more: everybody's lists and plans read all of them.
+const MOST: usize = 2_000;
+
+fn must_leave_some(known: &[StemcellRecord]) -> Result<(), TaskError> {
+    if known.len() < MOST {
+        return Ok(());
+    }
+    let reason = format!(
+        "there are {} stemcells here; an admin can upload this one, or delete some with 'clean-up'",
+        known.len()
+    );
+    Err(TaskError::refused(600000, reason))
 }
 
 /// Deployments name a stemcell by its name or its operating system, and a version. A user who may upload, and no more, brings nothing that a
@@ -235,6 +252,9 @@ mod tests {
             said.contains("only an admin may upload it"),
             "what is compiled on it would run in the other cloud: {said}"
         );
+        let (few, many) = (vec![record("a", "1", ""); MOST - 1], vec![record("a", "1", ""); MOST]);
+        must_leave_some(&few).unwrap();
+        assert!(must_leave_some(&many).unwrap_err().to_string().contains("an admin can upload this one"));
         // For what this cloud, or none, has yet.
         told("jammy-one", "1.2", true).unwrap();
         told("evil", "1.3", true).unwrap();

@@ -434,11 +434,20 @@ fn who_may_only_upload_brings_no_more_packages_than_everybody_can_list() {
         ReleaseUpload { fix: true, ..ReleaseUpload::default() },
         ReleaseUpload { replaces: true, ..ReleaseUpload::default() },
     );
-    for (known, packages, refused) in
-        [(&[][..], 2000, false), (&[][..], 2001, true), (&known, 1, true), (&known[1..], 2000, false)]
-    {
+    for (known, packages, refused) in [
+        (&[][..], 2000, false),
+        (&[][..], 2001, true),
+        (&known, 1, true),
+        (&known[2..], 2000, false),
+        (&known[1..], 2000, true),
+    ] {
         let manifest = manifest(packages);
         assert_eq!(check_size(known, &manifest, uploader).is_err(), refused, "{packages}");
         check_size(known, &manifest, admin).unwrap();
     }
+    // Versions without anything are listed as well.
+    let empty = |number: usize| ReleaseRecord { version: number.to_string(), ..ReleaseRecord::default() };
+    let known: Vec<_> = (0..MOST_IN_ALL).map(empty).collect();
+    assert!(check_size(&known, &manifest(0), uploader).is_err());
+    check_size(&known[1..], &manifest(0), uploader).unwrap();
 }
