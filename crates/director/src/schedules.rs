@@ -250,6 +250,28 @@ mod tests {
         assert_eq!(kept, [false, true, true, false, false, true, true]);
     }
 
+    /// Who made and deleted deployments under other names kept the task, and its folder, of each deletion for good.
+    #[tokio::test]
+    async fn plans_of_deployments_that_are_gone_keep_no_tasks_and_results_are_short() {
+        let mut bench = TestDirector::new().await;
+        Arc::get_mut(&mut bench.director).unwrap().settings.schedules.keep_tasks = 1;
+        let director = &bench.director;
+        director.store.add_deployment(&"there".into(), &[]).await.unwrap();
+        for deployment in ["there", "gone", "gone-too", "another"] {
+            let id = add(director, Job::Scan { deployment: deployment.into() }).await;
+            director.store.finish_task(id, crate::store::TaskState::Error, &"x".repeat(64 << 10)).await.unwrap();
+            assert!(director.store.task(id).await.unwrap().unwrap().result.unwrap().len() < 10_000);
+        }
+        director
+            .store
+            .tamper("INSERT INTO plans (task, deployment, plan) SELECT id, deployment, '{}' FROM tasks")
+            .await;
+        thin_out(director).await.unwrap();
+        let mut kept: Vec<i64> = director.store.task_ids().await.unwrap().into_iter().collect();
+        kept.sort_unstable();
+        assert_eq!(kept, [1, 4]);
+    }
+
     #[tokio::test]
     async fn old_versions_of_configs_go_and_those_in_use_stay() {
         let bench = TestDirector::new().await;

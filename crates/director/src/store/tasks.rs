@@ -20,6 +20,8 @@ const LONGEST_DESCRIPTION: usize = 1000;
 
 /// How many letters of a task's result a list has: a list may have a thousand of them, and a failure much to say.
 const LONGEST_LISTED: usize = 2000;
+/// How many bytes of a task's result are kept. VMs and CPIs say why something failed; all of it is in the task's outputs.
+const LONGEST_RESULT: usize = 8 << 10;
 /// How many tasks of each type a deployment keeps, however many others have.
 const TASKS_OF_A_DEPLOYMENT: i64 = 20;
 
@@ -266,7 +268,7 @@ impl Store {
         // What it was to do is of no use any more, may be large, and may hold secrets.
         sqlx::query("UPDATE tasks SET state = $1, result = $2, finished_at = $3, owner = NULL, job = '' WHERE id = $4")
             .bind(state.as_str())
-            .bind(result)
+            .bind(shortened(result.to_owned(), LONGEST_RESULT))
             .bind(clock::now())
             .bind(id)
             .execute(transaction.connection())
@@ -381,14 +383,15 @@ impl Store {
     }
 
     /// Forgets tasks that ended, but for the newest of each type, some of each type of every deployment that is there, and those
-    /// whose plan is the newest of its deployment.
+    /// whose plan is the newest of a deployment that is there.
     pub(crate) async fn forget_tasks(&self, keep: i64) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
         let old: Vec<i64> = sqlx::query_scalar(
             "SELECT id FROM (SELECT id, deployment, ROW_NUMBER() OVER (PARTITION BY type ORDER BY id DESC) AS place,
                     ROW_NUMBER() OVER (PARTITION BY type, deployment ORDER BY id DESC) AS place_in_deployment
                 FROM tasks WHERE state IN ('done', 'error', 'cancelled')) AS ended
-             WHERE place > $1 AND id NOT IN (SELECT MAX(task) FROM plans GROUP BY deployment)
+             WHERE place > $1 AND id NOT IN
+                (SELECT MAX(task) FROM plans JOIN deployments ON deployments.name = plans.deployment GROUP BY plans.deployment)
                 AND (place_in_deployment > $2 OR NOT EXISTS (SELECT 1 FROM deployments WHERE name = ended.deployment))
              ORDER BY id",
         )

@@ -16,8 +16,8 @@ use crate::store::StoreError;
 const OF_A_USER: u64 = 4 << 30;
 /// The same of plans, which are in the database: a manifest of a megabyte may become a plan of sixty, at each deploy.
 const PLANS_OF_A_USER: i64 = 1 << 30;
-/// What is not worth counting: its task goes with many others.
-const SHORT: u64 = 64 << 10;
+/// What is not worth counting, also if a hundred thousand tasks are kept: twenty of each type of each deployment.
+const SHORT: u64 = 4 << 10;
 /// What the folder of a task takes of the disk, roughly, however little is in it.
 const FOLDER: u64 = 16 << 10;
 /// How much tasks write until it is looked what can go, unless an hour is over before.
