@@ -25,6 +25,9 @@ const CANCELLATION_LOOK: Duration = Duration::from_millis(200);
 /// How many bytes are told of why something failed: it is kept with the task, in events, and in logs.
 pub(super) const LONGEST_MESSAGE: usize = 64 << 10;
 
+/// How many bytes of its events a task may write once the disk has nothing but its reserve.
+const EVENTS_OF_RESERVE: u64 = 64 << 10;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OutputKind {
     /// Stages and tasks, as JSON lines.
@@ -76,6 +79,8 @@ struct Inner {
     folder: PathBuf,
     files: Mutex<Vec<(OutputKind, File)>>,
     written: AtomicU64,
+    /// How many bytes of events were written while the disk had nothing but its reserve.
+    of_reserve: AtomicU64,
     /// Whether something was left out because the disk was full.
     lacks_some: AtomicBool,
     cancelled: AtomicBool,
@@ -104,7 +109,9 @@ impl TaskLog {
         let (files, cancelled, renderer) = (Mutex::new(files), AtomicBool::new(false), director.library.renderer());
         let (user, sets, written, lacks_some) =
             (user.to_owned(), Arc::default(), AtomicU64::new(0), AtomicBool::new(false));
-        let inner = Inner { task, lead, folder, files, written, lacks_some, cancelled, renderer, sets, user };
+        let of_reserve = AtomicU64::new(0);
+        let inner =
+            Inner { task, lead, folder, files, written, of_reserve, lacks_some, cancelled, renderer, sets, user };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -145,7 +152,7 @@ impl TaskLog {
     }
 
     /// The one who asked for the task.
-    pub(super) fn user(&self) -> &str {
+    pub(crate) fn user(&self) -> &str {
         &self.inner.user
     }
 
@@ -182,10 +189,17 @@ impl TaskLog {
         self.inner.written.load(Ordering::Relaxed)
     }
 
-    /// Whether the disk takes an output. Its reserve is for what everybody needs: VMs and CPIs choose how much they say.
-    fn has_room_for(&self, kind: OutputKind) -> bool {
-        if kind == OutputKind::Event || !Limits::of_space(&self.inner.folder).is_ok_and(|left| left.bytes == 0) {
-            return true;
+    /// Whether the disk takes an output. Its reserve is for what everybody needs: VMs and CPIs choose how much they say. Of events it takes
+    /// some, so that those who follow the task learn how it ends.
+    fn has_room_for(&self, kind: OutputKind, text: &str) -> bool {
+        !Limits::of_space(&self.inner.folder).is_ok_and(|left| left.bytes == 0) || self.may_use_reserve(kind, text)
+    }
+
+    fn may_use_reserve(&self, kind: OutputKind, text: &str) -> bool {
+        if kind == OutputKind::Event {
+            let length = text.len() as u64;
+            let takes = |taken: u64| Some(taken + length).filter(|taken| *taken <= EVENTS_OF_RESERVE);
+            return self.inner.of_reserve.fetch_update(Ordering::Relaxed, Ordering::Relaxed, takes).is_ok();
         }
         if !self.inner.lacks_some.swap(true, Ordering::Relaxed) {
             self.warning("the director's disk has no space left for all output of this task; make room there");
@@ -195,7 +209,7 @@ impl TaskLog {
 
     /// Adds to an output. Lines are whole: a reader never sees half of one.
     pub(crate) fn write(&self, kind: OutputKind, text: &str) {
-        if self.is_of_another_director() || !self.has_room_for(kind) {
+        if self.is_of_another_director() || !self.has_room_for(kind, text) {
             return;
         }
         self.inner.written.fetch_add(text.len() as u64, Ordering::Relaxed);
@@ -378,5 +392,23 @@ impl Progress for EventPart {
 
     fn is_cancelled(&self) -> bool {
         self.stage.log.is_cancelled()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestDirector;
+
+    /// Thousands of VMs that fail with 64 KB each filled the disk with events, which took all of its reserve.
+    #[tokio::test]
+    async fn a_task_tells_how_it_goes_on_a_full_disk_and_takes_little_of_the_reserve() {
+        let test = TestDirector::new().await;
+        let log = TaskLog::open(&test.director, 1).unwrap();
+        let large = "x".repeat(1 << 10);
+        let taken = (0..1000).filter(|_| log.may_use_reserve(OutputKind::Event, &large)).count();
+        assert_eq!(taken, 64);
+        assert!(!log.may_use_reserve(OutputKind::Result, "x"));
+        assert!(log.has_room_for(OutputKind::Event, &large), "this disk has room");
     }
 }
