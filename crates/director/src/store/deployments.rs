@@ -82,6 +82,13 @@ impl Store {
         Ok((!teams.is_empty()).then(|| teams.into_iter().filter(|team| !team.is_empty()).collect()))
     }
 
+    /// Forgets whose a deployment was that is gone.
+    pub(crate) async fn forget_former(&self, deployment: &DeploymentName) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin().await?;
+        forget_former(&mut transaction, deployment).await?;
+        Ok(transaction.commit().await?)
+    }
+
     /// How many deployments a team has.
     pub(crate) async fn deployments_of_team(&self, team: &str) -> Result<usize, StoreError> {
         let count = sqlx::query_scalar::<_, i64>("SELECT COUNT(*) FROM deployment_teams WHERE team = $1").bind(team);

@@ -59,6 +59,11 @@ pub(super) async fn run(
     // There are none; BOSH names them here.
     stage.part("Deleting dynamic disks").watch(async {}).await;
     stage.part("Destroying deployment").run(director.store.remove_deployment(deployment)).await?;
+    // Where nothing is left, nobody need know whose it was: a team may make and delete deployments without end.
+    let beginning = format!("/{}/{deployment}/", director.name);
+    if director.variables.embedded.is_some() && !director.store.has_values_under(&beginning).await? {
+        director.store.forget_former(deployment).await?;
+    }
     Ok(format!("/deployments/{deployment}"))
 }
 
@@ -77,5 +82,27 @@ async fn remove(
             Ok(())
         }
         other => other.map_err(|errors| TaskError::NotRemoved(Box::new(one_or_several(errors)))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestDirector;
+
+    /// A team that makes and deletes deployments under other names left a record of each for good.
+    #[tokio::test]
+    async fn whose_a_deployment_was_is_kept_only_where_it_leaves_values() {
+        let test = TestDirector::new().await;
+        let director = &test.director;
+        let embedded = director.variables.embedded.as_ref().unwrap();
+        embedded.set("/test/with/x", "secret".into()).await.unwrap();
+        for (task, name) in [(1, "with"), (2, "without")] {
+            let (name, log) = (DeploymentName::from(name), TaskLog::open(director, task).unwrap());
+            director.store.add_deployment(&name, &["shop".to_owned()]).await.unwrap();
+            run(director, &log, &name, false).await.unwrap();
+        }
+        let former = async |name: &str| director.store.former_teams(&name.into(), false).await.unwrap();
+        assert_eq!((former("with").await, former("without").await), (Some(vec!["shop".to_owned()]), None));
     }
 }
