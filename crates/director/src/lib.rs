@@ -123,6 +123,11 @@ pub(crate) struct Director {
 }
 
 impl Director {
+    /// Whether the disk has more than its reserve, which is for what everybody needs. Where that cannot be seen, it has.
+    pub(crate) fn has_space(&self) -> bool {
+        !windlass_archive::Limits::of_space(&self.folders.temporary()).is_ok_and(|left| left.bytes == 0)
+    }
+
     /// Drives the CPIs of the current cpi configs from now on.
     pub(crate) async fn refresh_clouds(&self) -> Result<(), RefreshError> {
         let Some(drivers) = &self.drivers else { return Ok(()) };

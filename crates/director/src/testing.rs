@@ -95,6 +95,14 @@ impl TestDirector {
         Self { director: Arc::new(director), _folder: folder }
     }
 
+    /// Its disk has nothing but its reserve from now on, as far as it sees.
+    pub(crate) fn fill_the_disk(&self) {
+        let temporary = self.director.folders.temporary();
+        std::fs::remove_dir_all(&temporary).unwrap();
+        // A file system without room.
+        std::os::unix::fs::symlink("/proc", &temporary).unwrap();
+    }
+
     pub(crate) async fn send(
         &self,
         user: Option<&str>,

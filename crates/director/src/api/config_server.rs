@@ -155,6 +155,15 @@ fn embedded(director: &Director) -> Result<&Embedded, Refusal> {
     director.variables.embedded.as_deref().ok_or_else(elsewhere)
 }
 
+/// A disk is never filled: what else the director writes needs some of it.
+fn must_have_space(director: &Director) -> Result<(), Refusal> {
+    if director.has_space() {
+        return Ok(());
+    }
+    let reason = "there is no space left on the director's disk for values of variables; make room there";
+    Err(Refusal(StatusCode::INSUFFICIENT_STORAGE, reason.to_owned()))
+}
+
 /// As CredHub's.
 const LONGEST_NAME: usize = 1024;
 
@@ -210,6 +219,7 @@ pub(super) async fn set(
     Extension(user): Extension<User>,
     Body(new): Body<NewValue>,
 ) -> Result<Json<Value>, Refusal> {
+    must_have_space(&director)?;
     let version = embedded(&director)?.set(checked(&new.name)?, new.value).await?;
     note(&director, &user, "create", &version.name, Some(&version.id)).await?;
     Ok(Json(shown(&version)))
@@ -228,6 +238,7 @@ pub(super) async fn generate(
     };
     checked(&new.name)?;
     let request = Generation { name: new.name, kind: new.kind, parameters: new.parameters, mode };
+    must_have_space(&director)?;
     let (version, outcome) = embedded(&director)?.obtain(&request).await?;
     if outcome == Outcome::Made {
         note(&director, &user, "create", &version.name, Some(&version.id)).await?;
@@ -301,6 +312,22 @@ mod tests {
         let (set, made) = (r#""admin" "create" "/a/b""#, r#""admin" "create" "/p""#);
         assert_eq!(told, [r#""admin" "delete" "/a/b""#, made, made, set, set]);
         assert!(!events.to_string().contains("two"), "{events}");
+    }
+
+    /// Who may only set values filled the disk, beyond what everybody needs of it.
+    #[tokio::test]
+    async fn values_leave_the_disk_its_reserve() {
+        let test = TestDirector::new().await;
+        let set = json!({"name": "/x", "value": "x"});
+        assert_eq!(ask(&test, Method::PUT, "/v1/data", &set).await.0, 200);
+        test.fill_the_disk();
+        let made = json!({"name": "/y", "type": "password"});
+        for (method, body) in [(Method::PUT, &set), (Method::POST, &made)] {
+            let (status, said) = ask(&test, method, "/v1/data", body).await;
+            assert!(status == 507 && said["error"].as_str().unwrap().contains("no space left"), "{status} {said}");
+        }
+        assert_eq!(ask(&test, Method::GET, "/v1/data?name=/x", &Value::Null).await.0, 200);
+        assert_eq!(ask(&test, Method::DELETE, "/v1/data?name=/x", &Value::Null).await.0, 204);
     }
 
     #[tokio::test]

@@ -70,6 +70,12 @@ impl Store {
         Ok(sqlx::query_scalar(sum).bind(name).fetch_one(self.database.pool()).await?)
     }
 
+    /// How many bytes all values have, as they are kept, with their names.
+    pub(crate) async fn length_of_all_values(&self) -> Result<i64, StoreError> {
+        let sum = "SELECT CAST(COALESCE(SUM(LENGTH(value) + LENGTH(name)), 0) AS BIGINT) FROM variable_values";
+        Ok(sqlx::query_scalar(sum).fetch_one(self.database.pool()).await?)
+    }
+
     /// The newest version of a variable.
     pub(crate) async fn current_value(&self, name: &str) -> Result<Option<SealedValue>, StoreError> {
         let query = format!("{VALUE} WHERE name = $1 ORDER BY id DESC LIMIT 1");

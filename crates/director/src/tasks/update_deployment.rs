@@ -80,6 +80,7 @@ pub(super) async fn prepare_and_reserve(
     let template_time = director.settings.template_time;
     let asker = Asker { user: log.user(), task: Some(log), template_time, sees_values: true };
     let prepared = prepare(director, deployment, manifest, options, purpose, asker).await?;
+    must_have_space(director, options)?;
     let turn = director.limits.addresses().await;
     match reserve(director, log, &prepared, options).await {
         Err(error @ (StoreError::AddressTaken(_) | StoreError::Gone(_))) => {
@@ -91,6 +92,15 @@ pub(super) async fn prepare_and_reserve(
         }
         reserved => Ok(reserved.map(|()| prepared)?),
     }
+}
+
+/// A plan has megabytes in the database, and what instances are brought to as many.
+fn must_have_space(director: &Director, options: &DeployOptions) -> Result<(), TaskError> {
+    if options.dry_run || director.has_space() {
+        return Ok(());
+    }
+    let reason = "there is no space left on the director's disk for what this deploy would note; make room there, for example with 'clean-up --all'";
+    Err(TaskError::refused(100, reason.to_owned()))
 }
 
 async fn reserve(
@@ -382,6 +392,28 @@ mod tests {
         let deploy = prepare_and_reserve(&test.director, &log, &shop, manifest, &options);
         let error = windlass_contract::explain(&deploy.await.map(drop).unwrap_err());
         assert!(error.starts_with("a release that this deployment uses was deleted while it was planned"), "{error}");
+    }
+
+    /// Each deploy notes a plan, and what its instances are brought to: a hundred megabytes for a manifest of one.
+    #[tokio::test]
+    async fn a_deploy_leaves_the_disk_its_reserve_and_a_dry_run_needs_no_room() {
+        let test = TestDirector::new().await;
+        let store = &test.director.store;
+        store.add_config(NewConfig::new("cloud", "default", "azs: [{name: z1}]\n"), |_| true).await.unwrap();
+        store.add_deployment(&"shop".into(), &[]).await.unwrap();
+        let manifest = "name: shop\nreleases: []\nstemcells: []\nupdate: {canaries: 1, max_in_flight: 1, canary_watch_time: 1, \
+            update_watch_time: 1}\ninstance_groups: []\n";
+        let log = TaskLog::open_for(&test.director, 1, "eve").unwrap();
+        let deploy = async |dry_run: bool| {
+            let options = DeployOptions { verbatim: true, dry_run, ..DeployOptions::default() };
+            let done = prepare_and_reserve(&test.director, &log, &"shop".into(), manifest, &options).await;
+            done.map(drop).map_err(|error| error.to_string())
+        };
+        deploy(false).await.unwrap();
+        test.fill_the_disk();
+        let refused = deploy(false).await.unwrap_err();
+        assert!(refused.contains("no space left on the director's disk"), "{refused}");
+        deploy(true).await.unwrap();
     }
 
     /// Four plans of twenty thousand instances at once took half a gigabyte, and a reader may ask for them.

@@ -2,10 +2,10 @@
 //! something gets those that were deployed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::sync::Arc;
 
 use serde_json::Value;
-use windlass_archive::Limits;
 use windlass_planning::desired::{Desired, NamePurpose, VariableDefinition};
 use windlass_planning::links::LinkSource;
 use windlass_planning::names::DeploymentName;
@@ -17,6 +17,9 @@ use super::{KnownValues, Room, Variables, VariablesError, as_given};
 use crate::Director;
 use crate::store::Event;
 use crate::tasks::TaskLog;
+
+/// How many bytes of values there may be, as they are kept, with all versions, until only deploys of admins make more.
+const MOST_KEPT: i64 = 1 << 30;
 
 /// What values are for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,6 +161,17 @@ pub(super) async fn current_values(
     Ok((values, missing))
 }
 
+/// Those who may not do everything leave some of the room for values to others.
+async fn must_leave_some(director: &Director, user: &str, most: i64) -> Result<(), VariablesError> {
+    if director.users.admins().contains(&user) || director.variables.embedded.is_none() {
+        return Ok(());
+    }
+    match director.store.length_of_all_values().await? >= most {
+        true => Err(VariablesError::TooManyKept),
+        false => Ok(()),
+    }
+}
+
 struct Deploy<'a> {
     director: &'a Director,
     wanted: WantedVariables<'a>,
@@ -181,6 +195,7 @@ impl Deploy<'_> {
         let takes_latest = self.latest || self.has_other_stemcells();
         // What is made stays in the database, also if the deploy fails because it is too much.
         let mut room = Room::default();
+        let mut was_counted = false;
         for definition in self.wanted.definitions {
             let name = self.scope.absolute(&definition.name.value);
             if taken.contains_key(&name) {
@@ -193,6 +208,10 @@ impl Deploy<'_> {
                 Some(kept) => kept.clone(),
                 None => {
                     self.must_have_space()?;
+                    if !mem::replace(&mut was_counted, true) {
+                        let user = self.wanted.log.map(TaskLog::user).unwrap_or_default();
+                        must_leave_some(self.director, user, MOST_KEPT).await?;
+                    }
                     let version = self.make(definition, &name).await?;
                     room.take(&version.value)?;
                     version.id
@@ -220,12 +239,9 @@ impl Deploy<'_> {
         Ok(store.note_versions(self.set, &versions).await?)
     }
 
-    /// Nobody fills the director's disk with values.
+    /// Nobody fills the director's disk, or its database, with values.
     fn must_have_space(&self) -> Result<(), VariablesError> {
-        match Limits::of_space(&self.director.folders.temporary()) {
-            Ok(Limits { bytes: 0, .. }) => Err(VariablesError::NoSpace),
-            _ => Ok(()),
-        }
+        if self.director.has_space() { Ok(()) } else { Err(VariablesError::NoSpace) }
     }
 
     async fn make(&self, definition: &VariableDefinition, name: &str) -> Result<Version, VariablesError> {
@@ -290,5 +306,26 @@ impl Deploy<'_> {
         event.context.insert("name".to_owned(), name.into());
         event.context.insert("id".to_owned(), version.into());
         Ok(event)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestDirector;
+
+    /// What deploys of teams make stays when they fail and when their deployments go, and nobody counted it.
+    #[tokio::test]
+    async fn deploys_of_teams_make_no_more_values_than_the_database_may_have() {
+        let test = TestDirector::new().await;
+        let director = &test.director;
+        let server = director.variables.embedded.as_ref().unwrap();
+        server.set("/test/shop/a", "x".repeat(1000).into()).await.unwrap();
+        let kept = director.store.length_of_all_values().await.unwrap();
+        assert!(kept > 1000, "{kept}");
+        must_leave_some(director, "shop-admin", kept + 1).await.unwrap();
+        let refused = must_leave_some(director, "shop-admin", kept).await.unwrap_err().to_string();
+        assert!(refused.contains("only deploys of admins make more"), "{refused}");
+        must_leave_some(director, "admin", kept).await.unwrap();
     }
 }

@@ -75,6 +75,12 @@ pub(crate) enum VariablesError {
     /// the disk has its reserve left
     #[error("there is no space left on the director's disk for values of variables; make room there")]
     NoSpace,
+    /// they would fill the database
+    #[error(
+        "all values of variables have more than 1 GiB together, so only deploys of admins make more; an admin can delete some \
+         that no deployment uses (DELETE /v1/data)"
+    )]
+    TooManyKept,
     /// options of a variable need values that are not there
     #[error("the options of the variable '{variable}' cannot be filled in: {why}")]
     Options { variable: String, why: String },
