@@ -12,6 +12,7 @@ use super::findings::{Findings, Placed};
 use super::instance_group::InstanceGroup;
 use super::jobs::{JobReference, ReleaseReference, read_job};
 use super::runtime_config::RuntimeConfig;
+use crate::weight::Room;
 
 /// Jobs for instance groups that match.
 #[derive(Debug, Clone, PartialEq)]
@@ -194,12 +195,17 @@ fn text(at: &At<'_>, key: &str) -> Option<String> {
     value.get(key).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
-/// The manifest's groups with the jobs of addons, and the releases of runtime configs that those are of, each with its document.
+/// What a group takes of memory for a job that it only shares.
+const OF_AN_ADDED_JOB: usize = 64;
+
+/// The manifest's groups with the jobs of addons, and the releases of runtime configs that those are of, each with its document. No
+/// groups where there is no room for all of that.
 pub(super) fn with_addons<'a>(
     manifest: &DeploymentManifest,
     teams: &[String],
     runtime: &'a RuntimeConfig,
     os: impl Fn(&InstanceGroup) -> String,
+    room: &mut Room,
     findings: &mut Findings,
 ) -> (Vec<InstanceGroup>, Vec<(&'a str, &'a ReleaseReference)>) {
     let deployment = manifest.name.as_ref().map_or("", |name| &name.value);
@@ -229,6 +235,11 @@ pub(super) fn with_addons<'a>(
                     if !releases.iter().any(is_known) {
                         releases.push((of, release));
                     }
+                }
+                if let Err(message) = room.take(OF_AN_ADDED_JOB) {
+                    findings.push(job.name.problem(message));
+                    findings.begin("");
+                    return (Vec::new(), releases);
                 }
                 group.jobs.push(job.clone());
             }

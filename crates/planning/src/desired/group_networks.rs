@@ -7,10 +7,16 @@ use super::findings::{Findings, Placed};
 use super::instance_group::{GroupNetwork, InstanceGroup};
 use super::networks::{NetworkDefinition, NetworkPlacement};
 use super::resolve::{DesiredNetwork, Resolver};
+use crate::weight::Room;
 
 impl Resolver<'_> {
     /// With one network, that one is the default for everything; with several, the manifest says which.
-    pub(super) fn networks(&self, group: &InstanceGroup, findings: &mut Findings) -> Vec<DesiredNetwork> {
+    pub(super) fn networks(
+        &self,
+        group: &InstanceGroup,
+        room: &mut Room,
+        findings: &mut Findings,
+    ) -> Vec<DesiredNetwork> {
         let mut networks = Vec::new();
         for network in &group.networks {
             self.wanted.cloud.find(Section::Networks, &network.name, findings);
@@ -22,7 +28,7 @@ impl Resolver<'_> {
             if self.wanted.cloud.is_readable(Section::Networks) {
                 self.check_zones(group, network, definition, findings);
             }
-            let static_ips = check_static_ips(group, network, definition, findings);
+            let static_ips = check_static_ips(group, network, definition, room, findings);
             let mut default: Vec<String> = Vec::new();
             for purpose in &network.default {
                 if !["dns", "gateway", "addressable"].contains(&purpose.value.as_str()) {
@@ -60,11 +66,15 @@ impl Resolver<'_> {
     }
 }
 
+/// What an address that was asked for takes of memory, here and with the instance that gets it.
+const OF_A_STATIC_IP: usize = 128;
+
 /// The addresses, if there is one for each instance and each can be had.
 fn check_static_ips(
     group: &InstanceGroup,
     network: &GroupNetwork,
     definition: &NetworkDefinition,
+    room: &mut Room,
     findings: &mut Findings,
 ) -> Vec<IpAddr> {
     let name = &network.name;
@@ -111,6 +121,11 @@ fn check_static_ips(
         }
     }
     if findings.problems().len() > problems {
+        return Vec::new();
+    }
+    // A range of a few letters has one for each instance, in each network of each group.
+    if let Err(message) = room.take(instances.saturating_mul(OF_A_STATIC_IP)) {
+        findings.push(name.problem(message));
         return Vec::new();
     }
     given.iter().flat_map(|range| range.value.iter()).collect()

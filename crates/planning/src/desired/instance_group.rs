@@ -117,6 +117,8 @@ pub struct MigratedFrom {
 
 /// More instances than this in a deployment are a mistake.
 pub(super) const MOST_INSTANCES: u64 = 100_000;
+/// No machine has more network cards. What is on record of an instance, and all addresses, grow with them.
+const MOST_NETWORKS: usize = 64;
 /// What the largest machines have, and then some.
 const MOST_CPUS: u64 = 1 << 20;
 
@@ -259,6 +261,10 @@ fn networks(fields: &mut Fields<'_, '_>) -> Vec<GroupNetwork> {
     let Some(at) = fields.required("networks") else { return networks };
     if at.list().is_ok_and(|list| list.is_empty()) {
         fields.refuse("networks", "an instance group needs a network");
+    }
+    if at.list().is_ok_and(|list| list.len() > MOST_NETWORKS) {
+        fields.refuse("networks", &format!("an instance group has at most {MOST_NETWORKS} networks"));
+        return networks;
     }
     for at in fields.list("networks") {
         let known = ["name", "static_ips", "default", "nic_group"];

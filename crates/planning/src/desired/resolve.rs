@@ -170,12 +170,12 @@ pub fn resolve(wanted: Wanted<'_>, findings: &mut Findings) -> Desired {
         let choices = chosen.iter().find(|(known, _)| Some(*known) == alias).map(|(_, choices)| choices);
         choices.and_then(|choices| Some(choices.first()?.os.clone())).unwrap_or_default()
     };
-    let (manifest, added) = with_addons(wanted.manifest, wanted.teams, wanted.runtime, os, findings);
+    let mut room = Room::for_groups();
+    let (manifest, added) = with_addons(wanted.manifest, wanted.teams, wanted.runtime, os, &mut room, findings);
     let releases = Releases::choose(wanted.manifest, &added, wanted.releases, findings);
     let resolver = Resolver { wanted, chosen, releases };
     let deployment = wanted.manifest.name.as_ref().map_or("", |name| name.value.as_str());
     let mut links = LinkReader::new(deployment, wanted.links, wanted.names);
-    let mut room = Room::for_groups();
     let mut groups: Vec<_> = manifest
         .iter()
         .map_while(|group| resolver.group_within(group, &mut links, &mut room, findings))
@@ -213,14 +213,15 @@ impl DesiredGroup {
     /// What it takes of memory, but for what runs on it.
     fn weight(&self) -> usize {
         let zones: usize = self.zones.iter().map(|zone| 128 + weight::of_object(&zone.cloud_properties)).sum();
-        let networks: usize = self.networks.iter().map(|network| network.definition.weight()).sum();
-        let disks: usize = self.disks.iter().map(|disk| weight::of_object(&disk.cloud_properties)).sum();
+        let networks: usize = self.networks.iter().map(|network| 128 + network.definition.weight()).sum();
+        let disks: usize = self.disks.iter().map(|disk| 128 + weight::of_object(&disk.cloud_properties)).sum();
+        let stemcells = 256 * self.stemcells.len();
         let size = match &self.vm_size {
             DesiredSize::Type { cloud_properties, .. } => weight::of_object(cloud_properties),
             DesiredSize::Resources(_) => 0,
         };
         let own = [&self.vm_extensions, &self.env, &self.tags].map(weight::of_object);
-        zones + networks + disks + size + own.iter().sum::<usize>()
+        zones + networks + disks + stemcells + size + own.iter().sum::<usize>()
     }
 
     /// What may have variables whose values are put in when a CPI is asked.
@@ -325,7 +326,7 @@ impl Resolver<'_> {
         let vm_size = self.vm_size(group, findings);
         let vm_extensions = self.vm_extensions(group, findings);
         let disks = self.disks(group, findings);
-        let networks = self.networks(group, findings);
+        let networks = self.networks(group, room, findings);
         let stemcells = self.stemcells(group, &zones, findings);
         links.disks(group);
         let software = self.releases.software(group, links, room, findings);
@@ -376,7 +377,8 @@ impl Resolver<'_> {
         let workers = &compilation.workers;
         findings.begin(compilation.document.clone());
         let (zones, vm_size) = (self.zones(workers, findings), self.vm_size(workers, findings));
-        let (vm_extensions, networks) = (self.vm_extensions(workers, findings), self.networks(workers, findings));
+        let vm_extensions = self.vm_extensions(workers, findings);
+        let networks = self.networks(workers, &mut Room::for_groups(), findings);
         findings.begin("");
         Some(DesiredCompilation {
             reuse_vms: compilation.reuse_vms,

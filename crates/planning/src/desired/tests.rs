@@ -171,6 +171,9 @@ fn one_network_is_the_default_for_everything_and_of_several_the_manifest_says_wh
     let problems = networks("[{name: n, default: [dns, gateway]}, {name: dyn, default: [dns]}]");
     assert!(problems.contains("instance_groups[0].networks[1].default[0]: another network"), "{problems}");
     assert!(networks("[{name: n, default: [everything]}]").contains("found 'everything'"));
+    let many = |count: usize| (0..count).map(|it| format!("{{name: n{it}}}, ")).collect::<String>();
+    assert!(networks(&format!("[{}]", many(65))).contains("has at most 64 networks"));
+    assert!(!networks(&format!("[{}]", many(64))).contains("has at most 64 networks"));
     assert!(networks("[{name: n}, {name: n}]").contains("the network 'n' is there already"));
 }
 
