@@ -51,10 +51,13 @@ pub(super) fn contents(
         }
     }
     let mut links = Vec::new();
+    // Templates see them with each link of another deployment.
+    let of_azs: usize = azs(desired, numbers).keys().map(|az| 128 + az.len()).sum();
     for link in &desired.links.links {
         let provider = provider_of(&providers, link.source.as_ref());
         // Each consumer has a copy of all instances of its provider.
-        if let Err(message) = room.take(provider.map_or(0, |provider| weight::of(&provider.content))) {
+        let of_azs = if matches!(link.source, Some(LinkSource::Shared(_))) { of_azs } else { 0 };
+        if let Err(message) = room.take(provider.map_or(0, |provider| of_azs + weight::of(&provider.content))) {
             problems.push(message);
             break;
         }
