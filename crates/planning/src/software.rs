@@ -206,6 +206,11 @@ impl Software {
 }
 
 impl PackageOfGroup {
+    /// What a copy takes of memory.
+    pub(crate) fn weight(&self) -> usize {
+        512 + self.dependency_key.len() + self.dependencies.iter().map(|name| 48 + name.len()).sum::<usize>()
+    }
+
     /// By which it is found compiled for a VM with this stemcell.
     pub fn key(&self, os: &str, stemcell: &str) -> CompilationKey {
         match &self.compiled_for {

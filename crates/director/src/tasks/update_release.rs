@@ -18,6 +18,8 @@ use crate::store::LockName;
 /// with it: a list of 30 KB has ten thousand, without an archive, and each plan and list reads all that are here.
 const MOST_IN_A_VERSION: usize = 2_000;
 const MOST_IN_ALL: usize = 50_000;
+/// So many dependencies of packages count as one of those: a list of four megabytes has two hundred thousand.
+const DEPENDENCIES: usize = 5;
 
 /// How a release is taken.
 #[derive(Debug, Clone, Copy, Default)]
@@ -152,12 +154,19 @@ fn check_size(known: &[ReleaseRecord], manifest: &ReleaseManifest, how: ReleaseU
     if how.replaces {
         return Ok(());
     }
-    let own = manifest.jobs.len() + manifest.all_packages().count();
-    // Each version costs something, also one with nothing in it.
-    let here: usize = known.iter().map(|release| 1 + release.jobs.len() + release.packages.len()).sum();
+    let dependencies = manifest.all_packages().map(|package| package.dependencies.len()).sum::<usize>();
+    let own = manifest.jobs.len() + manifest.all_packages().count() + dependencies / DEPENDENCIES;
+    let of_release = |release: &ReleaseRecord| {
+        let dependencies = release.packages.iter().map(|package| package.dependencies.len()).sum::<usize>();
+        // Each version costs something, also one with nothing in it.
+        1 + release.jobs.len() + release.packages.len() + dependencies / DEPENDENCIES
+    };
+    let here: usize = known.iter().map(of_release).sum();
     let is_here = known.iter().any(|release| release.name == manifest.name && release.version == manifest.version);
     let reason = if own > MOST_IN_A_VERSION {
-        format!("the release has {own} jobs and packages; {MOST_IN_A_VERSION} are the most for who is no admin")
+        format!(
+            "the release has {own} jobs and packages, with every fifth dependency of those; {MOST_IN_A_VERSION} are the most for who is no admin"
+        )
     } else if !is_here && here + own >= MOST_IN_ALL {
         format!(
             "all releases here have {here} versions, jobs and packages together, and with this one more than {MOST_IN_ALL}; an admin can \

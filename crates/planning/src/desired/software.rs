@@ -140,7 +140,7 @@ impl<'a> Releases<'a> {
             let known = software.packages.len();
             let added = add_packages(&mut software, &group.name, release, &spec).and_then(|()| {
                 let added = software.packages[known..].iter();
-                room.take(added.map(|package| 512 + package.dependency_key.len()).sum())
+                room.take(added.map(PackageOfGroup::weight).sum())
             });
             if let Err(message) = added {
                 findings.push(name.problem(message));

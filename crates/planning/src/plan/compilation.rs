@@ -8,6 +8,7 @@ use super::InstancePlan;
 use crate::desired::{Desired, DesiredCompilation, DesiredGroup, StemcellChoice};
 use crate::records::CompilationKey;
 use crate::software::PackageOfGroup;
+use crate::weight::Room;
 
 /// What is compiled before anything else is made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -64,7 +65,11 @@ pub fn is_compilation_group(group: &str) -> bool {
 }
 
 /// The packages that no stemcell of the groups' has yet, each after what it needs.
-pub(super) fn missing(desired: &Desired, compiled: &BTreeSet<CompilationKey>) -> Vec<PackageToCompile> {
+pub(super) fn missing(
+    desired: &Desired,
+    compiled: &BTreeSet<CompilationKey>,
+    room: &mut Room,
+) -> Result<Vec<PackageToCompile>, String> {
     let mut missing: Vec<PackageToCompile> = Vec::new();
     for group in &desired.groups {
         let Some(software) = &group.software else { continue };
@@ -74,18 +79,20 @@ pub(super) fn missing(desired: &Desired, compiled: &BTreeSet<CompilationKey>) ->
                 if compiled.contains(&key) || missing.iter().any(|other| other.key() == key) {
                     continue;
                 }
-                let needs = package.dependencies.iter().filter_map(|name| software.needed_by(package, name));
+                // Each has the keys of all that it needs, once for each stemcell.
+                let needs = || package.dependencies.iter().filter_map(|name| software.needed_by(package, name));
+                room.take(package.weight() + needs().map(|needed| 256 + needed.dependency_key.len()).sum::<usize>())?;
                 missing.push(PackageToCompile {
                     package: package.clone(),
                     os: stemcell.os.clone(),
                     stemcell: stemcell.name.clone(),
                     version: stemcell.version.clone(),
-                    needs: needs.map(|needed| needed.key(&stemcell.os, &stemcell.version)).collect(),
+                    needs: needs().map(|needed| needed.key(&stemcell.os, &stemcell.version)).collect(),
                 });
             }
         }
     }
-    missing
+    Ok(missing)
 }
 
 /// The workers for the packages of one stemcell, as a group of their own.

@@ -225,7 +225,13 @@ impl<'a> Planner<'a, '_> {
 
     /// What has to be compiled. The workers get their addresses after everybody else.
     fn compilation(&mut self, new_id: &mut dyn FnMut() -> InstanceId) -> Option<CompilationPlan> {
-        let packages = compilation::missing(self.desired, &self.current.compiled);
+        let packages = match compilation::missing(self.desired, &self.current.compiled, &mut self.room) {
+            Ok(packages) => packages,
+            Err(message) => {
+                self.findings.say(message);
+                return None;
+            }
+        };
         let first = packages.first()?;
         let Some(compilation) = &self.desired.compilation else {
             let names: Vec<_> = packages.iter().map(|package| package.package.name.as_str()).collect();

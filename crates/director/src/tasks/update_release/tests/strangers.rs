@@ -450,4 +450,15 @@ fn who_may_only_upload_brings_no_more_packages_than_everybody_can_list() {
     let known: Vec<_> = (0..MOST_IN_ALL).map(empty).collect();
     assert!(check_size(&known, &manifest(0), uploader).is_err());
     check_size(&known[1..], &manifest(0), uploader).unwrap();
+    // Each may need all others.
+    for (needs, refused) in [(50, false), (200, true)] {
+        let needed: String = (0..needs).map(|it| format!("p{it}, ")).collect();
+        let needing: String =
+            (0..100).map(|it| format!("- {{name: n{it}, version: 1, sha1: aa, dependencies: [{needed}]}}\n")).collect();
+        let listed: String = (0..needs).map(|it| format!("- {{name: p{it}, version: 1, sha1: aa}}\n")).collect();
+        let manifest =
+            ReleaseManifest::parse(&format!("name: flood\nversion: 1\npackages:\n{listed}{needing}")).unwrap();
+        assert_eq!(check_size(&[], &manifest, uploader).is_err(), refused, "{needs}");
+        check_size(&[], &manifest, admin).unwrap();
+    }
 }
