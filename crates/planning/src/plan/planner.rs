@@ -49,6 +49,7 @@ pub fn plan(
         addresses: Addresses::new(current.addresses.clone()),
         linked: BTreeMap::new(),
         unrendered: Vec::new(),
+        not_told: 0,
         room: Room::default(),
         findings,
     };
@@ -108,6 +109,7 @@ pub fn plan_compilation(
         addresses: Addresses::new(current.addresses.clone()),
         linked: BTreeMap::new(),
         unrendered: Vec::new(),
+        not_told: 0,
         room: Room::default(),
         findings,
     };
@@ -144,6 +146,8 @@ pub fn plan_deletion(deployment: &DeploymentName, current: &Current) -> Plan {
 const STATE_OF_IGNORED: u32 = 140021;
 /// What BOSH's director calls every error that has no number of its own, such as those of templates.
 const RENDERING: u32 = 100;
+/// How many bytes of errors of templates are told, or those of one group more.
+const MOST_UNRENDERED: usize = 128 << 10;
 
 pub(super) struct Planner<'a, 'f> {
     pub(super) desired: &'a Desired,
@@ -155,6 +159,8 @@ pub(super) struct Planner<'a, 'f> {
     pub(super) linked: BTreeMap<(String, String), Rc<Linked>>,
     /// What is wrong with the templates of groups.
     pub(super) unrendered: Vec<String>,
+    /// How many groups there are beyond those.
+    pub(super) not_told: usize,
     /// For what each instance has of its group.
     pub(super) room: Room,
     pub(super) findings: &'f mut Findings,
@@ -211,6 +217,15 @@ impl<'a> Planner<'a, '_> {
         removal(instance, reason, self.options)
     }
 
+    /// Thousands of groups may fail, each with as many errors as one may tell.
+    fn note_unrendered(&mut self, message: String) {
+        let known: usize = self.unrendered.iter().map(String::len).sum();
+        match known > MOST_UNRENDERED {
+            true => self.not_told += 1,
+            false => self.unrendered.push(message),
+        }
+    }
+
     /// All errors of templates together, as BOSH tells them.
     fn refuse_unrendered(&mut self) {
         if self.unrendered.is_empty() {
@@ -219,6 +234,9 @@ impl<'a> Planner<'a, '_> {
         let mut text = "Unable to render instance groups for deployment. Errors are:".to_owned();
         for errors in &self.unrendered {
             text.push_str(&format!("\n  - {}", errors.replace('\n', "\n  ")));
+        }
+        if self.not_told > 0 {
+            text.push_str(&format!("\n  - {} more groups; mend these first", self.not_told));
         }
         self.findings.refuse(RENDERING, None, text);
     }
@@ -413,7 +431,7 @@ impl<'a> Planner<'a, '_> {
             match self.instance(group, instance, links) {
                 Ok(instance) => instances.push(instance),
                 Err(message) => {
-                    self.unrendered.push(message);
+                    self.note_unrendered(message);
                     // Templates of the next one would fail just the same.
                     break;
                 }

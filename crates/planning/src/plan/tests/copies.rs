@@ -1,6 +1,14 @@
 //! What a short document may become when its parts are copied for every group, job and instance: refused before it takes all memory.
 
+use std::sync::Arc;
+
+use serde_json::json;
+use windlass_contract::Object;
+
 use super::*;
+use crate::links::{LinkProvider, ProviderKind};
+use crate::records::PackageRecord;
+use crate::software::{RenderedAtDeploy, TemplateInstance, Templates, VariableSet};
 
 const GROUP: &str = "azs: [z1], vm_type: small, stemcell: one, networks: [{name: dyn}]";
 
@@ -146,4 +154,138 @@ fn properties_of_an_addon_are_not_copied_for_its_jobs() {
     let properties: Vec<_> = manifest.addons[0].jobs.iter().map(|job| job.properties.clone().unwrap()).collect();
     assert_eq!(properties.len(), 9_000);
     assert!(properties.iter().all(|each| std::sync::Arc::ptr_eq(each, &properties[0])));
+}
+
+/// A group only shares the jobs of addons, but thousands of groups share thousands: a megabyte of both took a gigabyte.
+#[test]
+fn many_jobs_of_addons_in_many_groups_are_refused() {
+    for (count, refused) in [(40, false), (1000, true)] {
+        let jobs: String = (0..count).map(|number| format!("{{name: j{number}, release: net}}, ")).collect();
+        let addons = format!("addons: [{{name: everywhere, jobs: [{jobs}]}}]");
+        let (desired, findings) = read_text(&groups(1000, ""), &addons);
+        assert_eq!(is_refused(&findings.to_string()), refused, "{count}: {findings:.300}");
+        assert_eq!((desired.is_too_large, desired.groups.is_empty()), (refused, true), "the jobs are in no release");
+    }
+}
+
+/// A range of twenty letters has an address for each of a hundred thousand instances, in each network.
+#[test]
+fn static_ips_of_very_many_instances_are_refused() {
+    let subnet = "{range: 10.64.0.0/12, static: [10.64.0.10 - 10.65.255.254]}";
+    let names: Vec<String> = (0..9).map(|number| format!("s{number}")).collect();
+    let networks: String = names.iter().map(|name| format!("- {{name: {name}, subnets: [{subnet}]}}\n")).collect();
+    let cloud = format!("vm_types: [{{name: small}}]\nnetworks:\n{networks}");
+    for (count, refused) in [(1, false), (9, true)] {
+        let listed = names.iter().take(count).enumerate().map(|(at, name)| {
+            let default = if at == 0 && count > 1 { ", default: [dns, gateway]" } else { "" };
+            format!("{{name: {name}, static_ips: [10.64.0.10 - 10.64.117.57]{default}}}, ")
+        });
+        let networks: String = listed.collect();
+        let text = format!(
+            "name: law\nreleases: []\nstemcells: [{{alias: one, os: os, version: '1'}}]\ninstance_groups:\n\
+             - {{name: g, instances: 30000, vm_type: small, stemcell: one, networks: [{networks}]}}\n"
+        );
+        let (document, others) = (Document::parse(&text).unwrap(), BTreeMap::new());
+        let (desired, findings) = read_with(&cloud, &document, &[], LinksFrom::Manifest(&others));
+        assert_eq!((is_refused(&findings.to_string()), desired.is_too_large), (refused, refused), "{findings:.300}");
+    }
+}
+
+/// Templates of ten thousand groups may fail, each with sixteen thousand letters.
+#[test]
+fn errors_of_the_templates_of_very_many_groups_have_an_end() {
+    struct Failing;
+    impl Templates for Failing {
+        fn rendered_at_deploy(&self, _: &Software) -> Option<RenderedAtDeploy> {
+            None
+        }
+
+        fn env_values(&self, _: &Object, _: Option<VariableSet>) -> Result<Option<String>, String> {
+            Ok(None)
+        }
+
+        fn configuration_hash(&self, _: &Software, _: &TemplateInstance<'_>) -> Result<String, String> {
+            Err("e".repeat(16 << 10))
+        }
+    }
+    let (desired, findings) = read_text(&groups(100, ", jobs: [{name: plain, release: net}]"), "");
+    assert!(findings.is_clean(), "{findings}");
+    let (current, mut findings) = (nothing(), Findings::new());
+    plan(&desired, &current, &PlanOptions::default(), &Failing, &mut ids(&current), &mut findings);
+    let told = findings.to_string();
+    assert!(told.len() < 200 << 10, "{}", told.len());
+    assert!(told.ends_with("\n  - 91 more groups; mend these first"), "{}", &told[told.len() - 100..]);
+}
+
+/// Templates see the zones of their own deployment with each link of another one.
+#[test]
+fn zones_that_come_with_many_links_of_other_deployments_are_refused() {
+    let names: Vec<String> = (0..2000).map(|number| format!("zone-{number}")).collect();
+    let azs: String = names.iter().map(|name| format!("{{name: {name}}}, ")).collect();
+    let cloud = format!("azs: [{azs}]\nvm_types: [{{name: small}}]\nnetworks: [{{name: dyn, type: dynamic}}]\n");
+    let content = json!({"instances": [], "networks": ["dyn"], "default_network": "dyn", "dns_numbers": {"azs": {}}});
+    let shared = LinkProvider {
+        id: 7,
+        deployment: "other".into(),
+        group: "db".into(),
+        owner: "pg".into(),
+        kind: ProviderKind::Job,
+        original_name: "db".into(),
+        link_type: "sql".into(),
+        name: "data".into(),
+        shared: true,
+        consumable: true,
+        content,
+        aliases: Vec::new(),
+    };
+    let others = BTreeMap::from([("other".to_owned(), vec![Arc::new(shared)])]);
+    for (count, refused) in [(10, false), (400, true)] {
+        let consumers: String = (0..count)
+            .map(|number| {
+                format!(
+                    "- {{name: g{number}, instances: 1, azs: [zone-0], vm_type: small, stemcell: one, networks: [{{name: dyn}}], \
+                     jobs: [{{name: web, release: net, consumes: {{db: {{from: data, deployment: other}}}}}}]}}\n"
+                )
+            })
+            .collect();
+        let text = format!(
+            "name: law\nreleases: [{{name: net, version: 1}}]\nstemcells: [{{alias: one, os: os, version: '1'}}]\ninstance_groups:\n\
+             - {{name: all, instances: 0, azs: [{}], vm_type: small, stemcell: one, networks: [{{name: dyn}}]}}\n{consumers}",
+            names.join(", ")
+        );
+        let document = Document::parse(&text).unwrap();
+        let (desired, findings) = read_with(&cloud, &document, &[links::release()], LinksFrom::Manifest(&others));
+        assert!(findings.is_clean(), "{findings:.300}");
+        let mut current = nothing();
+        let (azs, networks) = desired.named_places();
+        current.numbers.foresee(&azs, &networks);
+        let planned = attempt(&desired, &current, &PlanOptions::default()).map(drop);
+        assert_eq!(planned.is_err_and(|told| is_refused(&told)), refused, "{count}");
+    }
+}
+
+/// A release of two megabytes may have two hundred thousand dependencies, of which each group and stemcell has a copy.
+#[test]
+fn packages_with_very_many_dependencies_are_refused() {
+    for (count, refused) in [(50, false), (250, true)] {
+        let mut release = jobs::release("1");
+        let mut package = release.packages[0].clone();
+        let leaves: Vec<String> = (0..2000).map(|number| format!("l{number}")).collect();
+        package.dependencies.clear();
+        let mut listed: Vec<_> =
+            leaves.iter().map(|name| PackageRecord { name: name.clone(), ..package.clone() }).collect();
+        package.dependencies = leaves;
+        let names: Vec<String> = (0..count).map(|number| format!("p{number}")).collect();
+        listed.extend(names.iter().map(|name| PackageRecord { name: name.clone(), ..package.clone() }));
+        (release.packages, release.jobs[0].spec["packages"]) = (listed, json!(names));
+        let job = release.jobs[0].name.clone();
+        let text = format!(
+            "name: law\nreleases: [{{name: {}, version: 1}}]\nstemcells: [{{alias: one, os: os, version: '1'}}]\ninstance_groups:\n{}",
+            release.name,
+            groups(1, &format!(", jobs: [{{name: {job}, release: {}}}]", release.name))
+        );
+        let (document, others) = (Document::parse(&text).unwrap(), BTreeMap::new());
+        let (desired, findings) = read_with(CLOUD, &document, &[release], LinksFrom::Manifest(&others));
+        assert_eq!((is_refused(&findings.to_string()), desired.is_too_large), (refused, refused), "{findings:.300}");
+    }
 }
