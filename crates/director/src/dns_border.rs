@@ -2,11 +2,11 @@
 //! else, and names of deployments are compared without dots, underscores and case. So a deployment of a team would take the traffic
 //! of others by calling itself, or an alias, as they do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use windlass_planning::desired::Findings;
+use windlass_planning::desired::{Desired, Findings};
 use windlass_planning::dns::canonical;
-use windlass_planning::links::LinkProvider;
+use windlass_planning::links::{LinkProvider, ProviderKind};
 use windlass_planning::names::DeploymentName;
 
 use crate::Director;
@@ -72,6 +72,31 @@ pub(crate) async fn refuse_those_of_others(
         }
     }
     Ok(())
+}
+
+/// What all VMs of all teams get to know of each instance: a row for each network, with a number for each link and as much beside that as
+/// this many numbers. A group of a team may have so many of both together.
+const ROW: usize = 50;
+const MOST_NUMBERS: usize = 2000;
+
+/// Refuses groups that would make the document of names very large; who belongs to no team may have them.
+pub(crate) fn refuse_very_many(director: &Director, desired: &Desired, teams: &[String], findings: &mut Findings) {
+    if teams.is_empty() || !director.dns.is_enabled() {
+        return;
+    }
+    let mut links: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    for provider in desired.links.providers.iter().filter(|provider| provider.kind == ProviderKind::Job) {
+        links.entry(&provider.group).or_default().insert(provider.group_name());
+    }
+    for group in &desired.groups {
+        let (links, networks) = (links.get(group.name.as_str()).map_or(0, BTreeSet::len), group.networks.len());
+        if networks * (ROW + links) > MOST_NUMBERS {
+            findings.push(group.place.problem(format!(
+                "'{}' has {networks} networks and provides {links} links, which all VMs would know for each instance; have fewer of both",
+                group.name
+            )));
+        }
+    }
 }
 
 async fn is_of_others(director: &Director, deployment: &DeploymentName, teams: &[String]) -> Result<bool, StoreError> {
@@ -157,5 +182,60 @@ mod tests {
         let many: Vec<String> = (0..=MOST_ALIASES).map(|number| format!("a{number}.internal")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         assert!(told(&test, "stall", &many, "shop").await[0].contains("201 aliases"));
+    }
+
+    /// Five thousand instances with forty thousand links, or a thousand networks, took gigabytes in what all VMs are told.
+    #[tokio::test]
+    async fn a_group_of_a_team_has_only_so_many_networks_and_links_together() {
+        use windlass_contract::StemcellCid;
+        use windlass_manifest::Document;
+        use windlass_planning::desired::{Configs, DeploymentManifest, LinksFrom, NamesInUse, Wanted, resolve};
+        use windlass_planning::names::CpiName;
+        use windlass_planning::records::{ConfigRecord, StemcellRecord};
+
+        let test = TestDirector::with(|settings| settings.local_dns.enabled = true).await;
+        let (kind, name, number) = ("cloud".to_owned(), "default".to_owned(), 0..=40);
+        let networks: String = number.map(|it| format!("{{name: n{it}, type: dynamic}}, ")).collect();
+        let content = format!("vm_types: [{{name: v}}]\nnetworks: [{networks}]\n");
+        let config = ConfigRecord { id: 1, kind, name, content, created_at: 0, team: None };
+        let stemcell = StemcellRecord {
+            id: 1,
+            name: "s".into(),
+            version: "1".into(),
+            operating_system: "os".into(),
+            cpi: CpiName::Default,
+            cid: StemcellCid::new("s-1").unwrap(),
+            api_version: None,
+            deployments: Vec::new(),
+        };
+        for (count, refused) in [(40, false), (41, true)] {
+            let others: String = (1..count).map(|it| format!(", {{name: n{it}}}")).collect();
+            let text = format!(
+                "name: shop\nstemcells: [{{alias: s, os: os, version: 1}}]\ninstance_groups: [{{name: g, instances: 1, vm_type: v, \
+                 stemcell: s, networks: [{{name: n0, default: [dns, gateway]}}{others}]}}]\n"
+            );
+            let mut findings = Findings::new();
+            let manifest = DeploymentManifest::read(&Document::parse(&text).unwrap(), &mut findings);
+            let Configs { cloud, runtime, cpis } = Configs::read([&config], &mut findings);
+            let (stemcells, compiled, elsewhere) = (vec![stemcell.clone()], BTreeSet::new(), BTreeMap::new());
+            let wanted = Wanted {
+                manifest: &manifest,
+                cloud: &cloud,
+                runtime: &runtime,
+                cpis: &cpis,
+                stemcells: &stemcells,
+                releases: &[],
+                compiled: &compiled,
+                teams: &[],
+                links: LinksFrom::Manifest(&elsewhere),
+                names: NamesInUse::default(),
+            };
+            let desired = resolve(wanted, &mut findings);
+            assert!(findings.is_clean() && desired.groups.len() == 1, "{findings}");
+            refuse_very_many(&test.director, &desired, &[], &mut findings);
+            assert!(findings.is_clean(), "others may have them: {findings}");
+            refuse_very_many(&test.director, &desired, &["shop".to_owned()], &mut findings);
+            assert_eq!(findings.to_string().contains("has 41 networks and provides 0 links"), refused, "{findings}");
+        }
     }
 }

@@ -44,6 +44,16 @@ pub(crate) async fn refusal_of_instances(
     Ok(None)
 }
 
+/// How many versions of releases a deployment of a team may use. Lists of all deployments name those of each.
+const MOST_RELEASES: usize = 300;
+
+/// Why a deployment of these teams cannot use so many versions of releases; none if it can.
+pub(crate) fn refusal_of_releases(deployment: &DeploymentName, teams: &[String], releases: usize) -> Option<String> {
+    (!teams.is_empty() && releases > MOST_RELEASES).then(|| {
+        format!("'{deployment}' would use {releases} releases, and {MOST_RELEASES} are the most for a team; name those that its jobs are of")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use axum::http::{Method, StatusCode};
@@ -101,5 +111,15 @@ mod tests {
         assert_eq!(told(&"a".into(), "shop", (3, 5)).await, None);
         assert!(told(&"a".into(), "shop", (3, 6)).await.is_some());
         assert_eq!(told(&"b".into(), "bank", (0, 5)).await, None);
+    }
+
+    /// Five hundred deployments that each name two thousand releases made every list of deployments a hundred megabytes.
+    #[test]
+    fn a_deployment_of_a_team_uses_only_so_many_releases() {
+        let (shop, teams) = (DeploymentName::from("shop"), ["shop".to_owned()]);
+        assert_eq!(refusal_of_releases(&shop, &teams, MOST_RELEASES), None);
+        assert_eq!(refusal_of_releases(&shop, &[], MOST_RELEASES + 1), None);
+        let told = refusal_of_releases(&shop, &teams, MOST_RELEASES + 1).unwrap();
+        assert!(told.contains("301 releases, and 300 are the most"), "{told}");
     }
 }

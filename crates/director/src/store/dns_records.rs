@@ -4,7 +4,9 @@
 //! that rises whenever it changes, so that a kill between a change and the news of it loses nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use futures_util::TryStreamExt;
 use serde::Deserialize;
 use windlass_contract::{Networks, VmCid};
 use windlass_database::Transaction;
@@ -44,17 +46,19 @@ impl Store {
     /// Everything that has a name, with numbers for all of it.
     pub(crate) async fn names_on_record(&self) -> Result<NamesOnRecord, StoreError> {
         let (links, aliases) = self.named_links().await?;
+        let links: BTreeMap<_, _> = links.into_iter().map(|(group, links)| (group, Arc::new(links))).collect();
         // One that is detached keeps its names, as it keeps its addresses.
-        let rows = sqlx::query(
+        // One row after the other: what is on record of a VM is far more than its addresses.
+        let mut rows = sqlx::query(
             "SELECT i.id, i.deployment, i.instance_group, i.position, i.az, v.agent_id, v.record,
              CASE WHEN v.cid IS NULL AND i.state = 'detached' THEN i.spec END AS spec
              FROM instances i LEFT JOIN vms v ON v.instance = i.id AND v.spare = 0
              ORDER BY i.deployment, i.instance_group, i.position, v.created_at, v.cid",
         )
-        .fetch_all(self.database.pool())
-        .await?;
+        .fetch(self.database.pool());
         let mut instances: Vec<NamedInstance> = Vec::new();
-        for row in &rows {
+        while let Some(row) = rows.try_next().await? {
+            let row = &row;
             let (id, group): (String, String) = (row.try_get("id")?, row.try_get("instance_group")?);
             let id = InstanceId::from(id);
             let is_named = instances.last().is_some_and(|known| known.id == id);
@@ -80,6 +84,7 @@ impl Store {
                 links,
             });
         }
+        drop(rows);
         let mut numbers = self.dns_numbers().await?;
         if self.number_the_rest(&instances, &numbers).await? {
             numbers = self.dns_numbers().await?;
@@ -223,17 +228,16 @@ impl Store {
 
     /// The VMs whose agents answer and have an older version.
     pub(crate) async fn vms_behind(&self, version: i64) -> Result<Vec<VmBehind>, StoreError> {
-        let rows = sqlx::query(
+        let mut rows = sqlx::query(
             "SELECT v.record, v.ready, v.spare, i.instance_group FROM vms v JOIN instances i ON i.id = v.instance
              WHERE v.dns_version < $1 AND v.ready = 1 AND v.spare = 0 ORDER BY v.created_at, v.cid",
         )
         .bind(version)
-        .fetch_all(self.database.pool())
-        .await?;
+        .fetch(self.database.pool());
         let mut behind = Vec::new();
-        for row in &rows {
+        while let Some(row) = rows.try_next().await? {
             if !is_compilation_group(&row.try_get::<String, _>("instance_group")?) {
-                behind.push(VmBehind(resources::vm(row)?));
+                behind.push(VmBehind(resources::vm_to_talk_to(&row)?));
             }
         }
         Ok(behind)

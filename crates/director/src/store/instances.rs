@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use futures_util::TryStreamExt;
 use serde::Deserialize;
 use windlass_contract::Networks;
 use windlass_database::sqlx::any::AnyRow;
@@ -111,34 +112,35 @@ impl Store {
             let address = address.parse().map_err(|error| sqlx::Error::Decode(Box::new(error)))?;
             holders.insert(address, holder(row)?);
         }
-        let held = sqlx::query(
+        // One row after the other: of what is on record of all VMs, which may be large, only the addresses are kept.
+        let mut held = sqlx::query(
             "SELECT v.record, i.deployment, i.instance_group, i.id FROM vms v JOIN instances i ON i.id = v.instance",
         )
-        .fetch_all(self.database.pool())
-        .await?;
-        for row in &held {
-            let holder = holder(row)?;
-            for address in chosen_addresses(row)? {
+        .fetch(self.database.pool());
+        while let Some(row) = held.try_next().await? {
+            let holder = holder(&row)?;
+            for address in chosen_addresses(&row)? {
                 holders.entry(address).or_insert_with(|| holder.clone());
             }
         }
-        let orphaned = sqlx::query("SELECT cid, record FROM orphaned_vms").fetch_all(self.database.pool()).await?;
-        for row in &orphaned {
+        drop(held);
+        let mut orphaned = sqlx::query("SELECT cid, record FROM orphaned_vms").fetch(self.database.pool());
+        while let Some(row) = orphaned.try_next().await? {
             let cid: String = row.try_get("cid")?;
-            for address in chosen_addresses(row)? {
+            for address in chosen_addresses(&row)? {
                 holders.entry(address).or_insert_with(|| format!("the orphaned VM {cid}"));
             }
         }
         // Without converging, an instance that a deploy has not reached gets its next VM with the addresses that it has.
-        let unreached = sqlx::query(
+        drop(orphaned);
+        let mut unreached = sqlx::query(
             "SELECT applied, deployment, instance_group, id FROM instances WHERE applied IS NOT NULL AND applied <> spec",
         )
-        .fetch_all(self.database.pool())
-        .await?;
-        for row in &unreached {
-            let applied: Option<InstanceSpec> = optional_json(row, "applied")?;
+        .fetch(self.database.pool());
+        while let Some(row) = unreached.try_next().await? {
+            let applied: Option<InstanceSpec> = optional_json(&row, "applied")?;
             for (_, address) in applied.iter().flat_map(InstanceSpec::reserved_addresses) {
-                holders.entry(address).or_insert(holder(row)?);
+                holders.entry(address).or_insert(holder(&row)?);
             }
         }
         Ok(holders)

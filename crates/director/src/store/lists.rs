@@ -214,14 +214,13 @@ impl Store {
 
     /// All instances of all deployments, each with its VM.
     pub(crate) async fn watched(&self) -> Result<Vec<Watched>, StoreError> {
-        let rows = sqlx::query(
+        let mut rows = sqlx::query(
             "SELECT i.deployment, i.instance_group, i.id, i.state, i.ignored, i.software, v.cid, v.record, v.ready, v.spare
              FROM instances i LEFT JOIN vms v ON v.instance = i.id AND v.spare = 0
              ORDER BY i.deployment, i.instance_group, i.position, v.created_at, v.cid",
         )
-        .fetch_all(self.database.pool())
-        .await?;
-        let watched = |row: &AnyRow| {
+        .fetch(self.database.pool());
+        let one = |row: &AnyRow| {
             let has_vm = row.try_get::<Option<String>, _>("cid")?.is_some();
             Ok::<_, StoreError>(Watched {
                 deployment: row.try_get::<String, _>("deployment")?.into(),
@@ -230,11 +229,16 @@ impl Store {
                 state: state(row)?,
                 ignored: row.try_get::<i64, _>("ignored")? != 0,
                 has_jobs: row.try_get::<Option<String>, _>("software")?.is_some(),
-                vm: has_vm.then(|| resources::vm(row)).transpose(),
+                vm: has_vm.then(|| resources::vm_to_talk_to(row)).transpose(),
             })
         };
-        let mut watched = rows.iter().map(watched).collect::<Result<Vec<_>, _>>()?;
-        watched.dedup_by(|next, kept| next.id == kept.id);
+        let mut watched: Vec<Watched> = Vec::new();
+        while let Some(row) = rows.try_next().await? {
+            let next = one(&row)?;
+            if watched.last().is_none_or(|kept| kept.id != next.id) {
+                watched.push(next);
+            }
+        }
         Ok(watched)
     }
 }
@@ -246,6 +250,26 @@ mod tests {
     use super::*;
     use crate::store::{deployments, events, ledger, snapshots};
     use crate::testing::TestDirector;
+
+    /// Three hundred VMs with an env of a megabyte took a gigabyte whenever it was looked who is well.
+    #[tokio::test]
+    async fn of_all_vms_only_what_talks_to_them_is_in_memory() {
+        use windlass_contract::VmCid;
+        use windlass_operations::ledger::{Fact, Ledger};
+        use windlass_operations::testing::{new_instance_record, new_vm_record};
+
+        let bench = TestDirector::new().await;
+        let store = &bench.director.store;
+        store.add_deployment(&"shop".into(), &[]).await.unwrap();
+        store.begin_instances(&[new_instance_record("shop", "web", "a")], &[]).await.unwrap();
+        let vm = new_vm_record(VmCid::new("vm-1").unwrap(), &"a".into(), false);
+        assert!(!vm.cloud_properties.is_empty() && !vm.wanted_env.is_empty());
+        store.record(&Fact::VmCreated { vm: Box::new(vm.clone()) }).await.unwrap();
+        let watched = store.watched().await.unwrap();
+        let known = watched[0].vm.as_ref().unwrap().as_ref().unwrap();
+        assert_eq!((&known.agent_id, &known.mbus_password), (&vm.agent_id, &vm.mbus_password));
+        assert!(known.cloud_properties.is_empty() && known.wanted_env.is_empty());
+    }
 
     /// With many deployments, a query that reads a whole table to find one row makes everything slow.
     #[tokio::test]

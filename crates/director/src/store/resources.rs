@@ -46,6 +46,14 @@ pub(super) fn vm(row: &AnyRow) -> Result<VmRecord, StoreError> {
     Ok(record)
 }
 
+/// The same without what only its cloud needs, which may be megabytes: all VMs of all deployments are talked to.
+pub(super) fn vm_to_talk_to(row: &AnyRow) -> Result<VmRecord, StoreError> {
+    let mut record = vm(row)?;
+    (record.cloud_properties, record.wanted_env) = Default::default();
+    record.networks.values_mut().for_each(|network| network.cloud_properties = Default::default());
+    Ok(record)
+}
+
 fn cid<T>(id: Result<T, windlass_contract::ids::EmptyId>) -> Result<T, StoreError> {
     Ok(id.map_err(|error| sqlx::Error::Decode(error.into()))?)
 }

@@ -189,6 +189,10 @@ pub(crate) async fn prepare(
         let limits = ask_for_limits(director, &plan, &current, &mut turn).await?;
         refuse_impossible(&plan, &desired, &limits, &mut findings);
     }
+        dns_border::refuse_very_many(director, &desired, &teams, &mut findings);
+        if let Some(reason) = team_limits::refusal_of_releases(deployment, &teams, desired.releases.len()) {
+            findings.say(reason);
+        }
     let instances = (current.instances.len(), plan.instances().count());
     if let Some(reason) = team_limits::refusal_of_instances(director, deployment, &teams, instances).await? {
         findings.say(reason);
