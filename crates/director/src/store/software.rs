@@ -12,6 +12,9 @@ use windlass_planning::software::Software;
 
 use super::{Store, StoreError, from_json, to_json};
 
+/// How many bytes all that runs on the instances of a deployment may take in memory, roughly. What one plan brings takes less.
+const MOST_SOFTWARE: usize = 160 << 20;
+
 const COMPILED: &str = "SELECT p.release, p.name, p.version, c.os, c.stemcell, c.dependency_key, c.build, c.sha1, c.blob \
     FROM compiled_packages c JOIN release_packages p ON p.id = c.package";
 
@@ -88,20 +91,30 @@ impl Store {
         row.map(|row| from_json("software.content", row.try_get("content")?)).transpose()
     }
 
-    /// What runs on the instances of a deployment, by its digest.
+    /// What runs on the instances of a deployment, by its digest, as far as there is room for it in memory, and whether that is all: each
+    /// instance may have been left with what another deploy brought.
     pub(crate) async fn software_of(
         &self,
         deployment: &DeploymentName,
-    ) -> Result<BTreeMap<String, Software>, StoreError> {
-        let rows = sqlx::query(
-            "SELECT digest, content FROM software WHERE digest IN (SELECT software FROM instances WHERE deployment = $1)",
-        )
-        .bind(deployment.as_str())
-        .fetch_all(self.database.pool())
-        .await?;
-        rows.iter()
-            .map(|row| Ok((row.try_get("digest")?, from_json("software.content", row.try_get("content")?)?)))
-            .collect()
+    ) -> Result<(BTreeMap<String, Software>, bool), StoreError> {
+        let (mut found, mut room) = (BTreeMap::new(), MOST_SOFTWARE);
+        for digest in self.digests_of(deployment).await? {
+            let content =
+                sqlx::query_scalar::<_, String>("SELECT content FROM software WHERE digest = $1").bind(&digest);
+            let Some(content) = content.fetch_optional(self.database.pool()).await? else { continue };
+            let bytes = content.len() + 64 * windlass_contract::values_in(content.as_bytes());
+            let Some(left) = room.checked_sub(bytes) else { return Ok((found, false)) };
+            room = left;
+            found.insert(digest, from_json("software.content", &content)?);
+        }
+        Ok((found, true))
+    }
+
+    async fn digests_of(&self, deployment: &DeploymentName) -> Result<Vec<String>, StoreError> {
+        let digests = sqlx::query_scalar(
+            "SELECT DISTINCT software FROM instances WHERE deployment = $1 AND software IS NOT NULL ORDER BY software",
+        );
+        Ok(digests.bind(deployment.as_str()).fetch_all(self.database.pool()).await?)
     }
 
     /// The release, name and version of each job that instances of a deployment have. What runs on one group after the other is read:
@@ -120,14 +133,8 @@ impl Store {
             release: String,
             version: String,
         }
-        let digests: Vec<String> = sqlx::query_scalar(
-            "SELECT DISTINCT software FROM instances WHERE deployment = $1 AND software IS NOT NULL",
-        )
-        .bind(deployment.as_str())
-        .fetch_all(self.database.pool())
-        .await?;
         let mut jobs = BTreeSet::new();
-        for digest in digests {
+        for digest in self.digests_of(deployment).await? {
             let content =
                 sqlx::query_scalar::<_, String>("SELECT content FROM software WHERE digest = $1").bind(digest);
             let Some(content) = content.fetch_optional(self.database.pool()).await? else { continue };
@@ -235,5 +242,35 @@ impl Store {
         .execute(transaction.connection())
         .await?;
         Ok(transaction.commit().await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_operations::testing::new_instance_record;
+
+    use crate::testing::TestDirector;
+
+    /// Each of a hundred instances may be left with what another deploy brought, of which each has thirty megabytes in memory.
+    #[tokio::test]
+    async fn what_runs_on_a_deployment_is_read_as_far_as_there_is_room() {
+        let test = TestDirector::new().await;
+        let store = &test.director.store;
+        store.add_deployment(&"shop".into(), &[]).await.unwrap();
+        let instances = ["a", "b"].map(|id| new_instance_record("shop", id, id));
+        store.begin_instances(&instances, &[]).await.unwrap();
+        // Nobody reads the second: so many values are counted before.
+        for change in [
+            "INSERT INTO software (digest, content) VALUES ('1', '{\"jobs\":[],\"packages\":[]}')",
+            "INSERT INTO software (digest, content) VALUES ('2', replace(hex(zeroblob(1400000)), '0', ','))",
+            "UPDATE instances SET software = '1' WHERE id = 'a'",
+            "UPDATE instances SET software = '2' WHERE id = 'b'",
+        ] {
+            store.tamper(change).await;
+        }
+        let (found, is_all) = store.software_of(&"shop".into()).await.unwrap();
+        assert_eq!((found.len(), is_all), (1, false));
+        store.tamper("UPDATE instances SET software = '1'").await;
+        assert!(store.software_of(&"shop".into()).await.unwrap().1);
     }
 }

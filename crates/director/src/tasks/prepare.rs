@@ -155,7 +155,14 @@ pub(crate) async fn prepare(
     }
     current.addresses = director.store.addresses().await?;
     current.calculated = calculate(director, &desired, &mut findings).await;
-    current.software = director.store.software_of(deployment).await?;
+    let (software, is_all) = director.store.software_of(deployment).await?;
+    if !is_all && !options.takes_newer() {
+        findings.say(format!(
+            "the instances of '{deployment}' were left with so many versions of their jobs that they do not fit into memory together; \
+             deploy it"
+        ));
+    }
+    current.software = software;
     let mut values = KnownValues::default();
     if findings.is_clean() {
         if let Purpose::Deploy(_) = purpose {

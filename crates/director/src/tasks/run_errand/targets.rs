@@ -47,7 +47,7 @@ pub(super) async fn targets(
 ) -> Result<(bool, Vec<Target>), TaskError> {
     let errand = &request.errand;
     let current = reload(director, deployment).await?;
-    let software = director.store.software_of(deployment).await?;
+    let (software, _) = director.store.software_of(deployment).await?;
     let groups = groups_of(director, deployment).await?;
     let (matched, unmatched) = matching(&current.instances, &request.instances);
     refuse_stopped(&matched)?;
