@@ -150,7 +150,7 @@ pub(super) async fn current_values(
     for name in names {
         match variables.server.current(name).await? {
             Some(version) => {
-                room.take(&version.value)?;
+                room.take(name, &version.value)?;
                 values.insert(version.name, version.value);
             }
             None => {
@@ -213,7 +213,7 @@ impl Deploy<'_> {
                         must_leave_some(self.director, user, MOST_KEPT).await?;
                     }
                     let version = self.make(definition, &name).await?;
-                    room.take(&version.value)?;
+                    room.take(&name, &version.value)?;
                     version.id
                 }
             };

@@ -41,8 +41,10 @@ impl Default for Room {
 }
 
 impl Room {
-    fn take(&mut self, value: &Value) -> Result<(), VariablesError> {
-        self.0 = self.0.checked_sub(windlass_variables::size(value)).ok_or(VariablesError::TooMuch)?;
+    /// A short value has its name beside it, once for each set that instances have.
+    fn take(&mut self, name: &str, value: &Value) -> Result<(), VariablesError> {
+        let bytes = 128 + name.len() + windlass_variables::size(value);
+        self.0 = self.0.checked_sub(bytes).ok_or(VariablesError::TooMuch)?;
         Ok(())
     }
 }
@@ -116,7 +118,7 @@ impl Variables {
         let mut values = Values::new(scope.clone());
         for (name, version) in versions {
             if let Some(version) = self.server.version(&name, &version).await? {
-                room.take(&version.value)?;
+                room.take(&name, &version.value)?;
                 values.insert(name, version.value);
             }
         }
@@ -328,6 +330,10 @@ mod tests {
         let half = || versions.clone().into_iter().take(50).collect();
         variables.load_versions(&scope, half(), &mut room).await.unwrap();
         assert!(variables.load_versions(&scope, half(), &mut room).await.is_err());
+        // Names are there with each set.
+        let (mut room, name) = (Room::default(), "n".repeat(1000));
+        let fits = (0..20_000).take_while(|_| room.take(&name, &json!(1)).is_ok()).count();
+        assert!((10_000..16_000).contains(&fits), "{fits}");
     }
 
     /// A reader who uploads releases, or finds one that fits, would read every password: each plan tells whether a template fails.
