@@ -59,7 +59,9 @@ pub(crate) async fn find(director: &Director, how: CleanUp) -> Result<Rubbish, S
         false => Vec::new(),
     };
     let runtime = director.store.current_configs("runtime").await?;
-    let runtime = Configs::read(&runtime, &mut Findings::new()).runtime;
+    // One after the other: those of all teams together may be large.
+    let added = runtime.iter().flat_map(|config| Configs::read([config], &mut Findings::new()).runtime.releases);
+    let runtime = RuntimeConfig { releases: added.collect(), ..RuntimeConfig::default() };
     let releases = unused_releases(director.store.releases().await?, &runtime, kept);
     let (vms, exported) = (director.store.orphaned_vms().await?, director.store.exported_releases().await?);
     Ok(Rubbish { releases, stemcells, compiled, disks, vms, exported })

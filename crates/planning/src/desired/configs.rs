@@ -1,6 +1,6 @@
 //! All configs together.
 
-use windlass_manifest::{At, Content, Document};
+use windlass_manifest::{At, Content, Document, Node};
 
 use super::{CloudConfig, CpiConfig, Findings, RuntimeConfig, refuse_misplaced, refuse_misplaced_in_config};
 use crate::records::ConfigRecord;
@@ -14,6 +14,18 @@ pub struct Configs {
     pub runtime: RuntimeConfig,
     /// Which CPI serves which zone.
     pub cpis: CpiConfig,
+}
+
+/// How many values all configs of a plan may have together: as many as the largest of them, and some more. One of two letters takes some
+/// hundred bytes.
+const MOST_VALUES: usize = 250_000;
+
+fn values_in(node: &Node) -> usize {
+    1 + match &node.content {
+        Content::List(elements) => elements.iter().map(values_in).sum(),
+        Content::Object(entries) => entries.values().map(values_in).sum(),
+        _ => 0,
+    }
 }
 
 fn name_of(config: &ConfigRecord) -> String {
@@ -61,7 +73,20 @@ fn refuse_env_of_compilation(root: &At<'_>, findings: &mut Findings) {
 impl Configs {
     /// Reads configs of any type; those that are none of ours say nothing.
     pub fn read<'c>(configs: impl IntoIterator<Item = &'c ConfigRecord>, findings: &mut Findings) -> Self {
-        let mut together = Self::default();
+        Self::read_some(configs, usize::MAX, findings)
+    }
+
+    /// The same for a plan, which has all of them in memory: more values than so many together are refused.
+    pub fn read_for_plan<'c>(configs: impl IntoIterator<Item = &'c ConfigRecord>, findings: &mut Findings) -> Self {
+        Self::read_some(configs, MOST_VALUES, findings)
+    }
+
+    fn read_some<'c>(
+        configs: impl IntoIterator<Item = &'c ConfigRecord>,
+        most: usize,
+        findings: &mut Findings,
+    ) -> Self {
+        let (mut together, mut left) = (Self::default(), most);
         for config in configs {
             let name = name_of(config);
             findings.begin(name.clone());
@@ -72,6 +97,13 @@ impl Configs {
                     continue;
                 }
             };
+            let Some(rest) = left.checked_sub(values_in(document.node())) else {
+                let why = format!("the configs have more than {most} values together; make them smaller");
+                findings.push(document.root().problem(why));
+                left = 0;
+                continue;
+            };
+            left = rest;
             if config.team.is_some() {
                 refuse_rights(&At::root(document.node()), false, findings);
                 refuse_env_of_compilation(&At::root(document.node()), findings);
@@ -96,7 +128,7 @@ impl Configs {
     pub fn check(new: &ConfigRecord, current: &[ConfigRecord]) -> Findings {
         let mut all = Findings::new();
         let others = current.iter().filter(|other| other.kind == new.kind && other.name != new.name);
-        Self::read(others.chain([new]), &mut all);
+        Self::read_for_plan(others.chain([new]), &mut all);
         all.only(&name_of(new))
     }
 }
@@ -151,5 +183,20 @@ mod tests {
         let broken = config("cloud", "networks", "networks: [");
         assert!(Configs::check(&broken, &[networks("z1")]).to_string().starts_with("in the cloud config 'networks': "));
         assert!(!Configs::check(&config("cpi", "default", "cpis: 7"), &[]).is_clean());
+    }
+
+    /// Ten configs of four hundred kilobytes, which a team may have, took seven hundred megabytes in each of its plans.
+    #[test]
+    fn configs_with_very_many_values_are_refused_together() {
+        let zones = "z,".repeat(50_000);
+        let large = |name: &str| {
+            config("cloud", name, &format!("vm_types: [{{name: {name}, cloud_properties: {{a: [{zones}]}}}}]\n"))
+        };
+        let all: Vec<ConfigRecord> = ["a", "b", "c", "d", "e", "f"].map(large).into();
+        let findings = Configs::check(&all[3], &all[..3]);
+        assert!(findings.is_clean(), "{findings:.300}");
+        let told = Configs::check(&all[5], &all[..5]).to_string();
+        assert!(told.contains("more than 250000 values together"), "{told}");
+        assert_eq!(Configs::read(&all, &mut Findings::new()).cloud.vm_types.len(), 6, "others read all of them");
     }
 }

@@ -49,7 +49,7 @@ impl Documents {
         let configs = must_have_cloud_config(director, deployment, options).await?;
         let teams = teams_of(director, deployment, options).await?;
         let cpi_configs = director.store.current_configs("cpi").await?;
-        let read = || Configs::read(configs.iter().chain(&cpi_configs), findings);
+        let read = || Configs::read_for_plan(configs.iter().chain(&cpi_configs), findings);
         let Configs { cloud, runtime, cpis } = director.limits.heavily(read).await;
         Ok(Self { manifest, configs, teams, cloud, runtime, cpis, named })
     }
