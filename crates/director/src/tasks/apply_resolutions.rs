@@ -22,7 +22,7 @@ use windlass_planning::records::{DiskRecord, InstanceState, VmRecord};
 use super::cloud_limits::{self, must_be_possible};
 use super::execute::{Execution, Failures};
 use super::log::{EventPart, EventStage};
-use super::prepare::reload;
+use super::prepare::{reload, reload_one};
 use super::scan::{FAILING, PATIENCE, groups_of};
 use super::update_deployment::one_or_several;
 use super::{TaskError, TaskLog, failed_jobs, lock_deployment};
@@ -153,7 +153,7 @@ impl Scene<'_> {
             let id = problem.id;
             let result = match number {
                 0 => self.resolve(&self.current, &problem, resolution).await,
-                _ => match reload(self.director, self.deployment).await {
+                _ => match self.as_it_is_now(&problem).await {
                     Ok(current) => self.resolve(&current, &problem, resolution).await,
                     Err(error) => Err(error),
                 },
@@ -164,6 +164,16 @@ impl Scene<'_> {
             }
         }
         errors
+    }
+
+    /// What is now, of the instance of a problem alone: many are dealt with at once, and a deployment may be large.
+    async fn as_it_is_now(&self, problem: &OpenProblem) -> Result<Current, TaskError> {
+        let instance = problem.problem.instance(&self.current).map(|instance| &instance.record.id);
+        let found = match instance {
+            Some(id) => reload_one(self.director, id).await?,
+            None => None,
+        };
+        Ok(Current { instances: found.into_iter().collect(), ..Current::default() })
     }
 
     async fn resolve(&self, current: &Current, problem: &OpenProblem, how: Resolution) -> Result<(), TaskError> {
@@ -213,9 +223,8 @@ impl Scene<'_> {
             }
             Resolution::DeclareVmDead => {
                 self.give_up_vm(instance).await?;
-                let current = reload(self.director, self.deployment).await?;
-                let now = current.instances.iter().find(|other| other.record.id == instance.record.id);
-                self.recreate(part, now.unwrap_or(instance), true).await
+                let now = reload_one(self.director, &instance.record.id).await?;
+                self.recreate(part, now.as_ref().unwrap_or(instance), true).await
             }
             Resolution::DeleteVmReference => self.forget_vm(problem, instance).await,
             Resolution::DeleteDiskReference => {
@@ -232,9 +241,8 @@ impl Scene<'_> {
             Resolution::ReattachDiskAndReboot => {
                 self.reattach(part, instance, disk_of(problem, instance)?).await?;
                 // The cloud may have put the disk somewhere else.
-                let current = reload(self.director, self.deployment).await?;
-                let now = current.instances.iter().find(|other| other.record.id == instance.record.id);
-                self.reboot(part, now.unwrap_or(instance)).await
+                let now = reload_one(self.director, &instance.record.id).await?;
+                self.reboot(part, now.as_ref().unwrap_or(instance)).await
             }
         }
     }
