@@ -44,6 +44,16 @@ pub(crate) const EXTERNAL_BYTES: i64 = 32 << 20;
 const RENDERINGS: usize = 3;
 const RENDERINGS_OF_A_USER: usize = 2;
 
+/// How many tasks of one user read at once what their plans are made from: documents, what there is, and what runs. Each may have more than a
+/// hundred megabytes before it renders anything. Of plans without a task it is one.
+const PREPARATIONS_OF_A_USER: usize = 2;
+
+/// How many instances of one user have their files rendered for their VMs at once, and how many pieces of packed files, which are in memory
+/// until the VM has them: 130 MiB. The files of an instance may have 64 MiB, and are there twice while they are packed.
+const DELIVERIES_OF_A_USER: usize = 2;
+const PIECE: usize = 64 << 10;
+const PACKED_OF_A_USER: u32 = (130 << 20) / PIECE as u32;
+
 /// How many releases are taken at once, and how many of those are one user's. A release of two kilobytes may have a hundred megabytes
 /// in memory, and minutes of archives to read.
 const UPLOADS: usize = 2;
@@ -73,6 +83,11 @@ pub(crate) struct Limits {
     uploads: Arc<Semaphore>,
     uploading_users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
     planning_users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
+    /// By user as well: those who read what tasks, or plans without a task, are made from.
+    preparing_users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
+    looking_users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
+    delivering_users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
+    packing_users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
     /// Wrong credentials.
     pub(crate) guesses: Guesses,
     /// Held while addresses are reserved.
@@ -108,6 +123,10 @@ impl Default for Limits {
             uploads: Arc::new(Semaphore::new(UPLOADS)),
             uploading_users: Mutex::default(),
             planning_users: Mutex::default(),
+            preparing_users: Mutex::default(),
+            looking_users: Mutex::default(),
+            delivering_users: Mutex::default(),
+            packing_users: Mutex::default(),
             guesses: Guesses::default(),
             addresses: AsyncMutex::default(),
             health: AsyncMutex::default(),
@@ -133,6 +152,26 @@ fn in_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 fn places_of(users: &Mutex<BTreeMap<String, Arc<Semaphore>>>, user: &str, places: usize) -> Arc<Semaphore> {
     let mut users = users.lock().unwrap_or_else(PoisonError::into_inner);
     users.entry(user.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(places))).clone()
+}
+
+/// A user's places for files of jobs on their way to VMs.
+#[derive(Debug, Clone)]
+pub(crate) struct Deliveries {
+    rendering: Arc<Semaphore>,
+    packed: Arc<Semaphore>,
+}
+
+impl Deliveries {
+    /// A place to render the files of an instance.
+    pub(crate) async fn rendering(&self) -> Option<OwnedSemaphorePermit> {
+        self.rendering.clone().acquire_owned().await.ok()
+    }
+
+    /// Room for files of so many bytes to be packed, and kept until the VM has them.
+    pub(crate) async fn packing(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let pieces = u32::try_from(bytes.saturating_mul(2) / PIECE + 1).unwrap_or(u32::MAX);
+        self.packed.clone().acquire_many_owned(pieces.min(PACKED_OF_A_USER)).await.ok()
+    }
 }
 
 /// A place of somebody who is in a VM.
@@ -175,6 +214,24 @@ impl Limits {
     pub(crate) async fn upload(&self, user: &str) -> UploadTurn {
         let of_user = places_of(&self.uploading_users, user, UPLOADS_OF_A_USER).acquire_owned().await.ok();
         UploadTurn { _of_user: of_user, _of_all: self.uploads.clone().acquire_owned().await.ok() }
+    }
+
+    /// One of a user's places to read what a task's plan is made from.
+    pub(crate) async fn preparing(&self, user: &str) -> Option<OwnedSemaphorePermit> {
+        places_of(&self.preparing_users, user, PREPARATIONS_OF_A_USER).acquire_owned().await.ok()
+    }
+
+    /// A user's place to read what a plan without a task is made from.
+    pub(crate) async fn preparing_without_task(&self, user: &str) -> Option<OwnedSemaphorePermit> {
+        places_of(&self.looking_users, user, 1).acquire_owned().await.ok()
+    }
+
+    /// A user's places to send files of jobs to VMs.
+    pub(crate) fn deliveries(&self, user: &str) -> Deliveries {
+        Deliveries {
+            rendering: places_of(&self.delivering_users, user, DELIVERIES_OF_A_USER),
+            packed: places_of(&self.packing_users, user, PACKED_OF_A_USER as usize),
+        }
     }
 
     /// A turn to render the templates of a task's plan.
@@ -280,6 +337,25 @@ mod tests {
         assert!(tokio::time::timeout(patience, limits.rendering("ann")).await.is_ok());
         drop((held, plan));
         assert!(tokio::time::timeout(patience, limits.rendering("eve")).await.is_ok());
+    }
+
+    /// Thirty-two instances at once in each of six tasks took gigabytes on their way to VMs.
+    #[tokio::test]
+    async fn files_of_few_instances_of_a_user_are_on_their_way_at_once() {
+        let limits = Limits::default();
+        let patience = Duration::from_millis(50);
+        let eve = limits.deliveries("eve");
+        let held = [eve.rendering().await, eve.rendering().await];
+        assert!(tokio::time::timeout(patience, limits.deliveries("eve").rendering()).await.is_err());
+        assert!(tokio::time::timeout(patience, limits.deliveries("ann").rendering()).await.is_ok());
+        drop(held);
+        let many_small = futures_util::future::join_all((0..100).map(|_| eve.packing(10_000))).await;
+        drop(many_small);
+        let large = eve.packing(64 << 20).await;
+        assert!(tokio::time::timeout(patience, eve.packing(2 << 20)).await.is_err());
+        drop(large);
+        // What is larger than all of it waits for all of it.
+        assert!(tokio::time::timeout(patience, eve.packing(1 << 30)).await.is_ok());
     }
 
     /// A user who uploads many releases at once waits for their own, and has no more than one of them in memory.

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use async_trait::async_trait;
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde_json::{Value, json};
+use tokio::sync::OwnedSemaphorePermit;
 use windlass_contract::Object;
 use windlass_planning::dns::DOMAIN;
 use windlass_planning::plan::InstanceSpec;
@@ -57,13 +58,20 @@ pub struct PackageFile {
 pub struct JobsFile {
     pub blob: String,
     memory: File,
+    /// Given back with it.
+    _room: Option<OwnedSemaphorePermit>,
 }
 
 impl JobsFile {
     pub fn new(blob: String, archive: &[u8]) -> io::Result<Self> {
         let mut memory = File::from(memfd_create("jobs", MemfdFlags::CLOEXEC)?);
         memory.write_all(archive)?;
-        Ok(Self { blob, memory })
+        Ok(Self { blob, memory, _room: None })
+    }
+
+    /// The same, with the room in memory that it takes.
+    pub fn within(self, room: Option<OwnedSemaphorePermit>) -> Self {
+        Self { _room: room, ..self }
     }
 
     /// Where this process finds it.

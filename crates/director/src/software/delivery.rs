@@ -18,9 +18,11 @@ use windlass_render::Backends;
 use windlass_variables::Scope;
 
 use super::{NotRendered, RenderedInstance, SoftwareError, archive};
+use crate::limits::Deliveries;
 use crate::local_dns::LocalDns;
 use crate::software::Library;
 use crate::store::Store;
+use crate::users::RESURRECTOR;
 use crate::variables::{KnownValues, LoadedSets, Variables};
 use crate::{Director, limits};
 
@@ -41,6 +43,8 @@ pub(crate) struct JobsOfInstance {
     /// What the templates gave last.
     applied: Mutex<Option<String>>,
     dns: Arc<LocalDns>,
+    /// Of the task's user.
+    deliveries: Deliveries,
 }
 
 impl JobsOfInstance {
@@ -49,8 +53,12 @@ impl JobsOfInstance {
         deployment: &DeploymentName,
         plan: &InstancePlan,
         (renderer, sets): (Arc<Backends>, Arc<LoadedSets>),
+        user: &str,
     ) -> Self {
+        // What goes on in one deployment keeps no other from being repaired.
+        let party = if user == RESURRECTOR { deployment.as_str() } else { director.users.party(user) };
         Self {
+            deliveries: director.limits.deliveries(party),
             variables: director.variables.clone(),
             sets,
             scope: Scope::of(&director.name, deployment),
@@ -72,6 +80,7 @@ impl JobsOfInstance {
 
     async fn deliver(&self, spec: &InstanceSpec, vm: &VmRecord) -> Result<Delivery, SoftwareError> {
         let label = || self.plan.label();
+        let _place = self.deliveries.rendering().await;
         let wanted = spec.software.as_ref().ok_or_else(|| SoftwareError::NotOnRecord(label()))?;
         let software = self.store.software(&wanted.digest).await?.ok_or_else(|| SoftwareError::NotOnRecord(label()))?;
         let rendering = self.library.rendering_by(self.renderer.clone(), &software.jobs).await?;
@@ -91,7 +100,9 @@ impl JobsOfInstance {
         // Ruby takes its time.
         let rendered = limits::beside_requests(|| rendering.render(&software, &instance));
         let rendered = rendered.map_err(NotRendered::of_vm)?;
+        let room = self.deliveries.packing(rendered.bytes()).await;
         let (jobs, digest) = pack(&rendered)?;
+        let jobs = jobs.within(room);
         let packages = self.packages(&software, vm).await?;
         let file = |package: CompiledPackage| PackageFile {
             name: package.key.package.clone(),

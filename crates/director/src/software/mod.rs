@@ -230,6 +230,10 @@ impl RenderedInstance {
         self.0.iter().map(|(name, job)| (name.as_str(), job)).collect()
     }
 
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.iter().map(|(_, job)| job.bytes()).sum()
+    }
+
     pub(crate) fn configuration_hash(&self) -> String {
         configuration_hash(&self.jobs())
     }

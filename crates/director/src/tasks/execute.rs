@@ -56,8 +56,9 @@ impl Execution {
             tags,
         };
         let has_jobs = plan.spec.as_ref().is_some_and(|spec| spec.software.is_some());
-        let jobs =
-            has_jobs.then(|| Arc::new(JobsOfInstance::new(director, deployment, plan, (log.renderer(), log.sets()))));
+        let jobs = has_jobs.then(|| {
+            Arc::new(JobsOfInstance::new(director, deployment, plan, (log.renderer(), log.sets()), log.user()))
+        });
         let context = Context {
             ledger: Arc::new(director.store.clone()),
             clouds: director.clouds.clone(),

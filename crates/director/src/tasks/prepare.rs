@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::OwnedSemaphorePermit;
 use windlass_contract::cpi::CloudLimits;
 use windlass_contract::cpi::methods::CalculateVmCloudProperties;
 use windlass_contract::explain;
@@ -59,6 +60,17 @@ pub(crate) struct PreparedDeploy {
     pub(crate) needs_ruby: Vec<String>,
     /// Of a plan without a task: others have theirs when this one is gone.
     pub(crate) turn: Option<RenderingTurn>,
+    /// Of its user, for as long as what it was made from is in memory.
+    pub(super) place: Option<OwnedSemaphorePermit>,
+}
+
+impl PreparedDeploy {
+    /// Forgets what is on record by now: a task has its plan for hours, and a user several tasks.
+    pub(super) fn keep_the_plan_alone(&mut self) {
+        (self.place, self.plan.links) = (None, None);
+        self.values = Arc::default();
+        self.current = Current { variables: self.current.variables, ..Current::default() };
+    }
 }
 
 /// What a plan is for.
@@ -86,6 +98,17 @@ impl Asker<'_> {
         if self.task.is_some_and(TaskLog::is_cancelled) { Err(TaskError::Cancelled) } else { Ok(()) }
     }
 
+    /// A place to read what the plan is made from.
+    async fn place(&self, director: &Director) -> Result<Option<OwnedSemaphorePermit>, TaskError> {
+        let party = director.users.party(self.user);
+        match self.task {
+            None => Ok(director.limits.preparing_without_task(party).await),
+            Some(task) => {
+                task.unless_cancelled(async { Ok::<_, TaskError>(director.limits.preparing(party).await) }).await
+            }
+        }
+    }
+
     /// A turn to render. Plans without a task have turns of their own, and who cancels a task does not wait for one.
     async fn turn(&self, director: &Director) -> Result<RenderingTurn, TaskError> {
         match self.task {
@@ -108,6 +131,20 @@ pub(crate) async fn prepare(
     options: &DeployOptions,
     purpose: Purpose,
     asker: Asker<'_>,
+) -> Result<PreparedDeploy, TaskError> {
+    let place = asker.place(director).await?;
+    prepare_in_place(director, deployment, manifest, options, purpose, asker, place).await
+}
+
+/// The same, by who has a place already.
+pub(super) async fn prepare_in_place(
+    director: &Director,
+    deployment: &DeploymentName,
+    manifest: &str,
+    options: &DeployOptions,
+    purpose: Purpose,
+    asker: Asker<'_>,
+    place: Option<OwnedSemaphorePermit>,
 ) -> Result<PreparedDeploy, TaskError> {
     let mut findings = Findings::new();
     let documents = Documents::read(director, deployment, manifest, options, &mut findings).await?;
@@ -152,6 +189,10 @@ pub(crate) async fn prepare(
         let is_there = !current.instances.is_empty();
         let names = (deployment, desired.links.providers.as_slice());
         dns_border::refuse_those_of_others(director, names, &teams, is_there, &mut findings).await?;
+        dns_border::refuse_very_many(director, &desired, &teams, &mut findings);
+        if let Some(reason) = team_limits::refusal_of_releases(deployment, &teams, desired.releases.len()) {
+            findings.say(reason);
+        }
     }
     current.addresses = director.store.addresses().await?;
     current.calculated = calculate(director, &desired, &mut findings).await;
@@ -196,10 +237,6 @@ pub(crate) async fn prepare(
         let limits = ask_for_limits(director, &plan, &current, &mut turn).await?;
         refuse_impossible(&plan, &desired, &limits, &mut findings);
     }
-        dns_border::refuse_very_many(director, &desired, &teams, &mut findings);
-        if let Some(reason) = team_limits::refusal_of_releases(deployment, &teams, desired.releases.len()) {
-            findings.say(reason);
-        }
     let instances = (current.instances.len(), plan.instances().count());
     if let Some(reason) = team_limits::refusal_of_instances(director, deployment, &teams, instances).await? {
         findings.say(reason);
@@ -223,6 +260,7 @@ pub(crate) async fn prepare(
         releases: desired.releases,
         needs_ruby,
         turn,
+        place,
     })
 }
 

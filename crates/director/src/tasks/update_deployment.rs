@@ -18,7 +18,9 @@ use windlass_planning::records::{InstanceRecord, InstanceState};
 use super::execute::{self, Execution, Failures};
 use super::instance_event::with_event;
 use super::log::EventPart;
-use super::prepare::{Asker, PreparedDeploy, Purpose, must_have_cloud_config, prepare, reload, reload_one};
+use super::prepare::{
+    Asker, PreparedDeploy, Purpose, must_have_cloud_config, prepare, prepare_in_place, reload, reload_one,
+};
 use super::{DeployOptions, OutputKind, TaskError, TaskLog, compile, failed_jobs, lock_deployment, resumption};
 use crate::Director;
 use crate::store::StoreError;
@@ -35,7 +37,8 @@ pub(super) async fn run(
     let options = &resumption::noted_in_options(director, log, (deployment, manifest), options).await?;
     let stage = log.stage("Preparing deployment", &[], 1);
     let preparing = stage.part("Preparing deployment");
-    let prepared = preparing.run(prepare_and_reserve(director, log, deployment, manifest, options)).await?;
+    let mut prepared = preparing.run(prepare_and_reserve(director, log, deployment, manifest, options)).await?;
+    prepared.plan.software.clear();
     prepared.plan.warnings.iter().for_each(|warning| log.warning(warning));
     // Both were done with the plan; BOSH says so here, and so do we.
     stage.part("Rendering templates").watch(async {}).await;
@@ -79,19 +82,23 @@ pub(super) async fn prepare_and_reserve(
     let purpose = if options.dry_run { Purpose::Look } else { Purpose::Deploy(log.task()) };
     let template_time = director.settings.template_time;
     let asker = Asker { user: log.user(), task: Some(log), template_time, sees_values: true };
-    let prepared = prepare(director, deployment, manifest, options, purpose, asker).await?;
+    let mut prepared = prepare(director, deployment, manifest, options, purpose, asker).await?;
     must_have_space(director, options)?;
     let turn = director.limits.addresses().await;
     match reserve(director, log, &prepared, options).await {
         Err(error @ (StoreError::AddressTaken(_) | StoreError::Gone(_))) => {
             log.debug(&format!("planning once more: {error}"));
-            let prepared = prepare(director, deployment, manifest, options, purpose, asker).await?;
+            // It stays in its place: others wait for the addresses meanwhile.
+            let place = prepared.place.take();
+            drop(prepared);
+            prepared = prepare_in_place(director, deployment, manifest, options, purpose, asker, place).await?;
             reserve(director, log, &prepared, options).await?;
             drop(turn);
-            Ok(prepared)
         }
-        reserved => Ok(reserved.map(|()| prepared)?),
+        reserved => reserved?,
     }
+    prepared.keep_the_plan_alone();
+    Ok(prepared)
 }
 
 /// A plan has megabytes in the database, and what instances are brought to as many.
@@ -443,6 +450,33 @@ mod tests {
         assert!(!waits().await);
     }
 
+    /// Six tasks and four requests of a user read what runs on a deployment at once, before any of them waited for anything.
+    #[tokio::test]
+    async fn few_plans_of_a_user_are_in_the_making_at_once() {
+        let test = TestDirector::new().await;
+        let store = &test.director.store;
+        store.add_config(NewConfig::new("cloud", "default", "azs: [{name: z1}]\n"), |_| true).await.unwrap();
+        let manifest = "name: shop\nreleases: []\nstemcells: []\ninstance_groups: []\n";
+        let options = DeployOptions { verbatim: true, ..DeployOptions::default() };
+        let limits = &test.director.limits;
+        let (shop, log) = ("shop".into(), TaskLog::open_for(&test.director, 1, "eve").unwrap());
+        let template_time = test.director.settings.template_time;
+        let is_done = async |asker: Asker<'_>| {
+            let patience = std::time::Duration::from_millis(500);
+            let prepared = prepare(&test.director, &shop, manifest, &options, Purpose::Look, asker);
+            tokio::time::timeout(patience, prepared).await.is_ok()
+        };
+        let eve = Asker { user: "eve", task: None, template_time, sees_values: false };
+        let held = limits.preparing_without_task("eve").await;
+        assert!(!is_done(eve).await && is_done(Asker { user: "ann", ..eve }).await);
+        assert!(is_done(Asker { task: Some(&log), ..eve }).await, "tasks have places of their own");
+        drop(held);
+        let held = [limits.preparing("eve").await, limits.preparing("eve").await];
+        assert!(!is_done(Asker { task: Some(&log), ..eve }).await && is_done(eve).await);
+        drop(held);
+        assert!(is_done(Asker { task: Some(&log), ..eve }).await);
+    }
+
     #[tokio::test]
     async fn a_deploy_that_waits_for_its_turn_to_render_is_cancelled_and_others_have_theirs() {
         let test = TestDirector::new().await;
@@ -460,6 +494,7 @@ mod tests {
         let error = waited.map(drop).unwrap_err();
         assert!(error.is_cancellation(), "{error}");
         let log = TaskLog::open_for(&test.director, 2, "ann").unwrap();
-        prepare_and_reserve(&test.director, &log, &"shop".into(), manifest, &options).await.unwrap();
+        let prepared = prepare_and_reserve(&test.director, &log, &"shop".into(), manifest, &options).await.unwrap();
+        assert_eq!((prepared.plan.links, prepared.current.instances.len()), (None, 0), "what is on record is not kept");
     }
 }

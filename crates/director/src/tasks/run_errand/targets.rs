@@ -135,7 +135,7 @@ async fn on_new_vm(
         errand: Some(group.to_owned()),
         ..DeployOptions::default()
     };
-    let plan = prepare_and_reserve(director, log, deployment, &manifest, &options).await?.plan;
+    let mut plan = prepare_and_reserve(director, log, deployment, &manifest, &options).await?.plan;
     let stage = log.stage("Preparing package compilation", &[], 1);
     stage.part("Finding packages to compile").run(async { Ok::<_, TaskError>(()) }).await?;
     if let Some(compilation) = &plan.compilation {
@@ -145,7 +145,10 @@ async fn on_new_vm(
     let spec = instance.spec.as_ref();
     let digest = spec.and_then(|spec| spec.software.as_ref()).map(|software| software.digest.as_str());
     let software = plan.software.iter().find(|software| Some(software.digest().as_str()) == digest);
-    Ok(Some(Target { state: state(&instance.id, spec, software), instance, plan: Some(plan) }))
+    let state = state(&instance.id, spec, software);
+    // A job may be an errand of many groups, each with a plan of its own.
+    plan.software.clear();
+    Ok(Some(Target { state, instance, plan: Some(plan) }))
 }
 
 fn software_of<'s>(instance: &CurrentInstance, known: &'s BTreeMap<String, Software>) -> Option<&'s Software> {
