@@ -80,7 +80,7 @@ impl JobsOfInstance {
 
     async fn deliver(&self, spec: &InstanceSpec, vm: &VmRecord) -> Result<Delivery, SoftwareError> {
         let label = || self.plan.label();
-        let _place = self.deliveries.rendering().await;
+        let place = self.deliveries.rendering().await;
         let wanted = spec.software.as_ref().ok_or_else(|| SoftwareError::NotOnRecord(label()))?;
         let software = self.store.software(&wanted.digest).await?.ok_or_else(|| SoftwareError::NotOnRecord(label()))?;
         let rendering = self.library.rendering_by(self.renderer.clone(), &software.jobs).await?;
@@ -103,6 +103,8 @@ impl JobsOfInstance {
         let room = self.deliveries.packing(rendered.bytes()).await;
         let (jobs, digest) = pack(&rendered)?;
         let jobs = jobs.within(room);
+        // Packages may have to be fetched.
+        drop((rendered, place));
         let packages = self.packages(&software, vm).await?;
         let file = |package: CompiledPackage| PackageFile {
             name: package.key.package.clone(),
