@@ -104,7 +104,7 @@ impl JobsOfInstance {
         let (jobs, digest) = pack(&rendered)?;
         let jobs = jobs.within(room);
         // Packages may have to be fetched.
-        drop((rendered, place));
+        drop(place);
         let packages = self.packages(&software, vm).await?;
         let file = |package: CompiledPackage| PackageFile {
             name: package.key.package.clone(),
