@@ -266,9 +266,14 @@ impl Database {
 
 /// What a pool gives out is not within a transaction. SQLite takes a transaction back by itself when the disk is full; the
 /// connection then believes for ever to be within it, and would refuse to begin another one.
+///
+/// Connections stay. A pool that closes old or idle ones looks for them from time to time, and counts wrong while one is given back: it then
+/// goes round without end, a thread of the runtime with it, which also keeps the program from ending (sqlx 0.9, `spawn_maintenance_tasks`).
 fn options_of_pools(dialect: Dialect) -> AnyPoolOptions {
     AnyPoolOptions::new()
         .acquire_timeout(BUSY)
+        .idle_timeout(None)
+        .max_lifetime(None)
         // A server may be gone, a file is not: asking first would double what a short query costs.
         .test_before_acquire(dialect == Dialect::Postgres)
         .before_acquire(|connection, _| Box::pin(async move { Ok(!connection.is_in_transaction()) }))

@@ -191,3 +191,15 @@ async fn an_unknown_scheme_is_named() {
     let error = Database::open("mysql://x", &[]).await.unwrap_err();
     assert!(error.to_string().contains("'mysql'"), "{error}");
 }
+
+/// A pool that looks for old or idle connections may look for ever, with a thread of the runtime.
+#[tokio::test]
+async fn no_pool_looks_for_connections_to_close() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = Database::open(&url(&folder), FIRST).await.unwrap();
+    let pools = [Some(&database.pool), database.unflushed.as_ref()];
+    for options in pools.into_iter().flatten().map(sqlx::Pool::options) {
+        assert_eq!((options.get_idle_timeout(), options.get_max_lifetime()), (None, None));
+    }
+    database.close().await;
+}
