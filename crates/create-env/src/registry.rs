@@ -122,6 +122,8 @@ async fn keep_tunnel(tunnel: SshTunnel, port: u16, manifest_folder: PathBuf) {
         let mut ssh = tokio::process::Command::new("ssh");
         ssh.args(["-N", "-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=yes", "-o", "StrictHostKeyChecking=no"])
             .args(["-o", "UserKnownHostsFile=/dev/null", "-p", &tunnel.port.to_string()])
+            // Nobody knows the VM's key, so whoever answers gets nothing of the operator's.
+            .args(["-o", "ForwardAgent=no", "-o", "ForwardX11=no", "-o", "PasswordAuthentication=no"])
             .args(["-R", &format!("127.0.0.1:{port}:127.0.0.1:{port}")]);
         if let Some(Ok(key)) = &key {
             ssh.arg("-i").arg(key.path());

@@ -78,10 +78,14 @@ impl KnownEnvironments {
         self.all().into_iter().find(is_it).filter(|_| !url_or_alias.is_empty())
     }
 
-    /// Gives a director a name. Its credentials stay; a name that another had is taken from it.
+    /// Gives a director a name. Its credentials stay, as long as it is the same one; a name that another had is taken from it.
     pub fn set_alias(&mut self, url: &str, alias: &str, ca: Option<&str>) {
         let at = self.position(|known| known.url == url || known.alias == alias, url);
         let entry = &mut self.entries[at];
+        if entry.get("url") != Some(&json!(url)) {
+            // They are another director's.
+            entry.clear();
+        }
         entry.insert("url".to_owned(), json!(url));
         entry.insert("alias".to_owned(), json!(alias));
         set(entry, "ca_cert", ca);

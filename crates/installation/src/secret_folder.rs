@@ -4,12 +4,13 @@
 //! that came, the pipe ends, and it removes the folder.
 
 use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use windlass_durable::file;
 
-const SCRIPT: &str = "trap '' HUP INT TERM; read -r word; [ \"$word\" = keep ] || rm -rf -- \"$1\"";
+const SCRIPT: &str = "trap '' HUP INT TERM; read -r word; [ \"$word\" = keep ] || rm -rf -- \"$FOLDER\"";
 
 /// A private folder. Dropping it removes it.
 #[derive(Debug)]
@@ -23,13 +24,18 @@ impl SecretFolder {
     pub fn new(path: &Path) -> io::Result<Self> {
         let path = std::path::absolute(path)?;
         let mut shell = Command::new("/bin/sh");
-        shell.args(["-c", SCRIPT, "sh"]).arg(&path).current_dir("/");
+        // In its environment: everybody on the machine reads command lines, and could make the folder first.
+        shell.args(["-c", SCRIPT]).env("FOLDER", &path).current_dir("/");
         shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let watcher = std::os::unix::process::CommandExt::process_group(&mut shell, 0).spawn()?;
         let folder = Self { path, watcher: Some(watcher) };
         // The watcher runs already: secrets of an earlier run are gone however this one ends.
         file::remove(&folder.path)?;
-        file::create_private_dir(&folder.path)?;
+        if let Some(parent) = folder.path.parent() {
+            file::create_private_dir(parent)?;
+        }
+        // One that is there by now is somebody else's.
+        std::fs::DirBuilder::new().mode(0o700).create(&folder.path)?;
         Ok(folder)
     }
 
@@ -66,6 +72,35 @@ impl Drop for SecretFolder {
 mod tests {
     use super::*;
     use crate::testing::mode;
+
+    /// Who made it would put programs of theirs into it.
+    #[test]
+    fn a_folder_that_somebody_makes_meanwhile_is_not_used() {
+        use std::os::unix::fs::MetadataExt;
+        use std::sync::atomic::{AtomicBool, Ordering};
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("releases");
+        let ended = AtomicBool::new(false);
+        let is_ours = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777 == 0o700;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    let _ = std::fs::create_dir(&path);
+                }
+            });
+            for _ in 0..50 {
+                if let Ok(secret) = SecretFolder::new(&path) {
+                    assert!(is_ours(secret.path()));
+                }
+            }
+            ended.store(true, Ordering::Relaxed);
+        });
+        let watched = SecretFolder::new(&path).unwrap();
+        let pid = watched.watcher.as_ref().unwrap().id();
+        let told = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
+        assert!(!told.contains("releases"), "{told}");
+    }
 
     #[test]
     fn it_goes_when_it_is_dropped_or_its_process_dies_and_stays_when_it_is_kept() {
