@@ -59,13 +59,23 @@ impl Default for Limits {
     }
 }
 
+/// Whether the file system of `folder` has more than half of its reserve: what is large keeps away from all of it.
+pub fn has_half_of_reserve(folder: &Path) -> io::Result<bool> {
+    let (available, reserve) = available_and_reserve(folder)?;
+    Ok(available > reserve / 2)
+}
+
+fn available_and_reserve(folder: &Path) -> io::Result<(u64, u64)> {
+    let space = rustix::fs::statvfs(folder)?;
+    let total = space.f_blocks.saturating_mul(space.f_frsize);
+    Ok((space.f_bavail.saturating_mul(space.f_frsize), RESERVE.min(total / 20)))
+}
+
 impl Limits {
     /// For archives that are unpacked into `folder`: what its file system has left for us, less a reserve.
     pub fn of_space(folder: &Path) -> io::Result<Self> {
-        let space = rustix::fs::statvfs(folder)?;
-        let total = space.f_blocks.saturating_mul(space.f_frsize);
-        let available = space.f_bavail.saturating_mul(space.f_frsize);
-        Ok(Self { bytes: available.saturating_sub(RESERVE.min(total / 20)), ..Self::default() })
+        let (available, reserve) = available_and_reserve(folder)?;
+        Ok(Self { bytes: available.saturating_sub(reserve), ..Self::default() })
     }
 }
 

@@ -298,6 +298,8 @@ async fn set_up(connection: &mut AnyConnection, dialect: Dialect) -> Result<(), 
     if dialect == Dialect::Postgres {
         // The next leader waits for what the one before has begun, and that one may be frozen.
         connection.execute("SET idle_in_transaction_session_timeout = '10s'").await?;
+        // Connections stay, and what lies between forgets those on which nobody speaks.
+        connection.execute("SET tcp_keepalives_idle = 60").await?;
     }
     if dialect == Dialect::Sqlite {
         // First, because the next statement waits for other programs that open the file.

@@ -123,9 +123,10 @@ pub(crate) struct Director {
 }
 
 impl Director {
-    /// Whether the disk has more than its reserve, which is for what everybody needs. Where that cannot be seen, it has.
+    /// Whether the disk has more than half of its reserve. Uploads, outputs and logs leave all of it, so that none of them keeps anybody from
+    /// deploying. Where that cannot be seen, it has.
     pub(crate) fn has_space(&self) -> bool {
-        !windlass_archive::Limits::of_space(&self.folders.temporary()).is_ok_and(|left| left.bytes == 0)
+        windlass_archive::has_half_of_reserve(&self.folders.temporary()).unwrap_or(true)
     }
 
     /// Drives the CPIs of the current cpi configs from now on.

@@ -56,9 +56,13 @@ impl JobsOfInstance {
         user: &str,
     ) -> Self {
         // What goes on in one deployment keeps no other from being repaired.
-        let party = if user == RESURRECTOR { deployment.as_str() } else { director.users.party(user) };
+        // No user's name has a colon.
+        let party = match user {
+            RESURRECTOR => format!("{RESURRECTOR}:{deployment}"),
+            _ => director.users.party(user).to_owned(),
+        };
         Self {
-            deliveries: director.limits.deliveries(party),
+            deliveries: director.limits.deliveries(&party),
             variables: director.variables.clone(),
             sets,
             scope: Scope::of(&director.name, deployment),

@@ -159,8 +159,9 @@ impl Store {
         .fetch_one(transaction.connection())
         .await?;
         transaction.commit().await?;
-        if self.unseen_events.fetch_add(1, Ordering::Relaxed) % UNSEEN == UNSEEN - 1 {
-            self.forget_old_events().await?;
+        let is_time = self.unseen_events.fetch_add(1, Ordering::Relaxed) % UNSEEN == UNSEEN - 1;
+        if is_time && let Err(error) = self.forget_old_events().await {
+            tracing::warn!(error = windlass_contract::explain(&error), "old events cannot be forgotten");
         }
         Ok(row.try_get("id")?)
     }

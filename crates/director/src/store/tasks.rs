@@ -22,6 +22,11 @@ const LONGEST_DESCRIPTION: usize = 1000;
 const LONGEST_LISTED: usize = 2000;
 /// How many bytes of a task's result are kept. VMs and CPIs say why something failed; all of it is in the task's outputs.
 const LONGEST_RESULT: usize = 8 << 10;
+/// The tasks with the newest plan of each deployment, and with that of its last deploy, which tells what was not reached.
+const NEWEST_PLANS: &str =
+    "SELECT MAX(plans.task) FROM plans JOIN deployments ON deployments.name = plans.deployment GROUP BY plans.deployment
+     UNION SELECT MAX(plans.task) FROM plans JOIN deployments ON deployments.name = plans.deployment JOIN tasks ON tasks.id = plans.task
+        WHERE tasks.type = 'update_deployment' GROUP BY plans.deployment";
 /// How many tasks of each type a deployment keeps, however many others have.
 const TASKS_OF_A_DEPLOYMENT: i64 = 20;
 
@@ -386,15 +391,14 @@ impl Store {
     /// whose plan is the newest of a deployment that is there.
     pub(crate) async fn forget_tasks(&self, keep: i64) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
-        let old: Vec<i64> = sqlx::query_scalar(
+        let old: Vec<i64> = sqlx::query_scalar(AssertSqlSafe(format!(
             "SELECT id FROM (SELECT id, deployment, ROW_NUMBER() OVER (PARTITION BY type ORDER BY id DESC) AS place,
                     ROW_NUMBER() OVER (PARTITION BY type, deployment ORDER BY id DESC) AS place_in_deployment
                 FROM tasks WHERE state IN ('done', 'error', 'cancelled')) AS ended
-             WHERE place > $1 AND id NOT IN
-                (SELECT MAX(task) FROM plans JOIN deployments ON deployments.name = plans.deployment GROUP BY plans.deployment)
+             WHERE place > $1 AND id NOT IN ({NEWEST_PLANS})
                 AND (place_in_deployment > $2 OR NOT EXISTS (SELECT 1 FROM deployments WHERE name = ended.deployment))
-             ORDER BY id",
-        )
+             ORDER BY id"
+        )))
         .bind(keep)
         .bind(keep.min(TASKS_OF_A_DEPLOYMENT))
         .fetch_all(transaction.connection())
@@ -439,14 +443,11 @@ impl Store {
     /// Forgets the oldest plans of users who have more than so many bytes of them. The newest of each deployment stays: it tells what a
     /// failed deploy has not come to.
     pub(crate) async fn forget_plans(&self, most: i64) -> Result<(), StoreError> {
-        let rows = sqlx::query(
+        let statement = format!(
             "SELECT plans.task, tasks.username, CAST(LENGTH(plans.plan) AS BIGINT) AS length FROM plans JOIN tasks ON tasks.id = plans.task
-             WHERE tasks.state IN ('done', 'error', 'cancelled') AND plans.task NOT IN
-                (SELECT MAX(task) FROM plans JOIN deployments ON deployments.name = plans.deployment GROUP BY plans.deployment)
-             ORDER BY plans.task DESC",
-        )
-        .fetch_all(self.database.pool())
-        .await?;
+             WHERE tasks.state IN ('done', 'error', 'cancelled') AND plans.task NOT IN ({NEWEST_PLANS}) ORDER BY plans.task DESC"
+        );
+        let rows = sqlx::query(AssertSqlSafe(statement)).fetch_all(self.database.pool()).await?;
         let mut taken: BTreeMap<String, i64> = BTreeMap::new();
         for row in &rows {
             let taken = taken.entry(row.try_get("username")?).or_default();

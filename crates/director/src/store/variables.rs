@@ -70,10 +70,11 @@ impl Store {
         Ok(sqlx::query_scalar(sum).bind(name).fetch_one(self.database.pool()).await?)
     }
 
-    /// How many bytes all values have, as they are kept, with their names.
-    pub(crate) async fn length_of_all_values(&self) -> Result<i64, StoreError> {
-        let sum = "SELECT CAST(COALESCE(SUM(LENGTH(value) + LENGTH(name)), 0) AS BIGINT) FROM variable_values";
-        Ok(sqlx::query_scalar(sum).fetch_one(self.database.pool()).await?)
+    /// How many bytes all values of a folder of names have, as they are kept, with their names.
+    pub(crate) async fn length_of_values_in(&self, folder: &str) -> Result<i64, StoreError> {
+        let sum = "SELECT CAST(COALESCE(SUM(LENGTH(value) + LENGTH(name)), 0) AS BIGINT) FROM variable_values WHERE name LIKE $1 ESCAPE '!'";
+        let pattern = folder.replace('!', "!!").replace('%', "!%").replace('_', "!_") + "%";
+        Ok(sqlx::query_scalar(sum).bind(pattern).fetch_one(self.database.pool()).await?)
     }
 
     /// The newest version of a variable.

@@ -86,6 +86,16 @@ async fn lock_deployment(director: &Director, log: &TaskLog, deployment: &Deploy
     lock_deployment_patiently(director, log, deployment, LOCK_PATIENCE).await
 }
 
+/// The same for one that need not be there.
+async fn lock_deployment_to_come(
+    director: &Director,
+    log: &TaskLog,
+    deployment: &DeploymentName,
+) -> Result<(), TaskError> {
+    lock_patiently(director, log, &LockName::of_deployment(deployment), LOCK_PATIENCE).await?;
+    must_be_of_the_same_teams(director, log.task(), deployment).await
+}
+
 async fn lock_deployment_patiently(
     director: &Director,
     log: &TaskLog,

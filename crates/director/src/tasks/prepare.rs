@@ -144,7 +144,7 @@ pub(super) async fn prepare_in_place(
     options: &DeployOptions,
     purpose: Purpose,
     asker: Asker<'_>,
-    place: Option<OwnedSemaphorePermit>,
+    mut place: Option<OwnedSemaphorePermit>,
 ) -> Result<PreparedDeploy, TaskError> {
     let mut findings = Findings::new();
     let documents = Documents::read(director, deployment, manifest, options, &mut findings).await?;
@@ -234,7 +234,7 @@ pub(super) async fn prepare_in_place(
     let mut turn = asker.task.is_none().then_some(turn);
     asker.must_go_on()?;
     if findings.is_clean() {
-        let limits = ask_for_limits(director, &plan, &current, &mut turn).await?;
+        let limits = ask_for_limits(director, &plan, &current, (&mut turn, &mut place)).await?;
         refuse_impossible(&plan, &desired, &limits, &mut findings);
     }
     let instances = (current.instances.len(), plan.instances().count());
@@ -264,18 +264,18 @@ pub(super) async fn prepare_in_place(
     })
 }
 
-/// Asks clouds what they can have. Plans for other clouds do not wait for one that is silent: the turn is given back.
+/// Asks clouds what they can have. Plans for other clouds do not wait for one that is silent: turn and place are given back.
 async fn ask_for_limits(
     director: &Director,
     plan: &Plan,
     current: &Current,
-    turn: &mut Option<RenderingTurn>,
+    (turn, place): (&mut Option<RenderingTurn>, &mut Option<OwnedSemaphorePermit>),
 ) -> Result<BTreeMap<CpiName, CloudLimits>, TaskError> {
     let mut asking = std::pin::pin!(cloud_limits::of_plan(director, plan, current));
     if let Ok(limits) = tokio::time::timeout(CLOUDS_SOON, &mut asking).await {
         return limits;
     }
-    *turn = None;
+    (*turn, *place) = (None, None);
     asking.await
 }
 

@@ -18,8 +18,8 @@ use crate::Director;
 use crate::store::Event;
 use crate::tasks::TaskLog;
 
-/// How many bytes of values there may be, as they are kept, with all versions, until only deploys of admins make more.
-const MOST_KEPT: i64 = 1 << 30;
+/// How many bytes of values a deployment may have, as they are kept, with all versions, until only deploys of admins make more.
+const MOST_KEPT: i64 = 128 << 20;
 
 /// What values are for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,11 +162,11 @@ pub(super) async fn current_values(
 }
 
 /// Those who may not do everything leave some of the room for values to others.
-async fn must_leave_some(director: &Director, user: &str, most: i64) -> Result<(), VariablesError> {
+async fn must_leave_some(director: &Director, user: &str, folder: &str, most: i64) -> Result<(), VariablesError> {
     if director.users.admins().contains(&user) || director.variables.embedded.is_none() {
         return Ok(());
     }
-    match director.store.length_of_all_values().await? >= most {
+    match director.store.length_of_values_in(folder).await? >= most {
         true => Err(VariablesError::TooManyKept),
         false => Ok(()),
     }
@@ -210,7 +210,7 @@ impl Deploy<'_> {
                     self.must_have_space()?;
                     if !mem::replace(&mut was_counted, true) {
                         let user = self.wanted.log.map(TaskLog::user).unwrap_or_default();
-                        must_leave_some(self.director, user, MOST_KEPT).await?;
+                        must_leave_some(self.director, user, &self.scope.absolute(""), MOST_KEPT).await?;
                     }
                     let version = self.make(definition, &name).await?;
                     room.take(&name, &version.value)?;
@@ -316,16 +316,20 @@ mod tests {
 
     /// What deploys of teams make stays when they fail and when their deployments go, and nobody counted it.
     #[tokio::test]
-    async fn deploys_of_teams_make_no_more_values_than_the_database_may_have() {
+    async fn deploys_of_teams_make_no_more_values_than_a_deployment_may_have() {
         let test = TestDirector::new().await;
         let director = &test.director;
         let server = director.variables.embedded.as_ref().unwrap();
-        server.set("/test/shop/a", "x".repeat(1000).into()).await.unwrap();
-        let kept = director.store.length_of_all_values().await.unwrap();
-        assert!(kept > 1000, "{kept}");
-        must_leave_some(director, "shop-admin", kept + 1).await.unwrap();
-        let refused = must_leave_some(director, "shop-admin", kept).await.unwrap_err().to_string();
+        for name in ["/test/my_shop/a", "/test/my_shop/b", "/test/my-shop/a"] {
+            server.set(name, "x".repeat(1000).into()).await.unwrap();
+        }
+        let (own, other) = ("/test/my_shop/", "/test/my-shop/");
+        let kept = director.store.length_of_values_in(own).await.unwrap();
+        assert!((2000..3500).contains(&kept), "{kept}");
+        must_leave_some(director, "shop-admin", own, kept + 1).await.unwrap();
+        let refused = must_leave_some(director, "shop-admin", own, kept).await.unwrap_err().to_string();
         assert!(refused.contains("only deploys of admins make more"), "{refused}");
-        must_leave_some(director, "admin", kept).await.unwrap();
+        must_leave_some(director, "shop-admin", other, kept).await.unwrap();
+        must_leave_some(director, "admin", own, kept).await.unwrap();
     }
 }

@@ -79,8 +79,8 @@ pub(crate) enum VariablesError {
     NoSpace,
     /// they would fill the database
     #[error(
-        "all values of variables have more than 1 GiB together, so only deploys of admins make more; an admin can delete some \
-         that no deployment uses (DELETE /v1/data)"
+        "the values of variables of this deployment have more than 128 MiB together, with all versions, so only deploys of admins make \
+         more; an admin can delete some that nothing uses (DELETE /v1/data)"
     )]
     TooManyKept,
     /// options of a variable need values that are not there
