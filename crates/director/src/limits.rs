@@ -7,7 +7,7 @@
 //! ([`party`](crate::users::Users::party)).
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::guesses::Guesses;
@@ -48,6 +48,11 @@ const RENDERINGS_OF_A_USER: usize = 2;
 /// hundred megabytes before it renders anything. Of plans without a task it is one.
 const PREPARATIONS_OF_A_USER: usize = 2;
 
+/// How many tasks of one user have a large plan, or a large deployment's records, in memory, and how many bytes of text are large. A task
+/// may take hours, and each such text as much memory as all that the director has beside it.
+const LARGE_OF_A_USER: usize = 1;
+pub(crate) const LARGE: u64 = 4 << 20;
+
 /// How many instances of one user have their files rendered for their VMs at once, and how many pieces of packed files, which are in memory
 /// until the VM has them: 130 MiB. The files of an instance may have 64 MiB, and are there twice while they are packed.
 const DELIVERIES_OF_A_USER: usize = 2;
@@ -72,22 +77,23 @@ pub(crate) struct Limits {
     plans: Arc<Semaphore>,
     lists: Semaphore,
     explaining: Semaphore,
-    listing_users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
+    listing_users: PlacesByUser,
     visits: Arc<Semaphore>,
-    visiting_users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
+    visiting_users: PlacesByUser,
     /// By user. Only those who showed the right password have an entry.
-    users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
+    users: PlacesByUser,
     /// By user as well: the places of their tasks that render, and of their plans without a task.
-    rendering_users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
+    rendering_users: PlacesByUser,
     /// Releases that are taken at once: each is in memory until it is on record.
     uploads: Arc<Semaphore>,
-    uploading_users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
-    planning_users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
+    uploading_users: PlacesByUser,
+    planning_users: PlacesByUser,
     /// By user as well: those who read what tasks, or plans without a task, are made from.
-    preparing_users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
-    looking_users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
-    delivering_users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
-    packing_users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
+    preparing_users: PlacesByUser,
+    looking_users: PlacesByUser,
+    users_with_much: PlacesByUser,
+    delivering_users: PlacesByUser,
+    packing_users: PlacesByUser,
     /// Wrong credentials.
     pub(crate) guesses: Guesses,
     /// Held while addresses are reserved.
@@ -115,18 +121,19 @@ impl Default for Limits {
             plans: Arc::new(Semaphore::new(1)),
             lists: Semaphore::new(LISTS),
             explaining: Semaphore::new(1),
-            listing_users: Mutex::default(),
+            listing_users: PlacesByUser::new(LISTS_OF_A_USER),
             visits: Arc::new(Semaphore::new(VISITS)),
-            visiting_users: Mutex::default(),
-            users: Mutex::default(),
-            rendering_users: Mutex::default(),
+            visiting_users: PlacesByUser::new(VISITS_OF_A_USER),
+            users: PlacesByUser::new(DOCUMENTS_OF_A_USER),
+            rendering_users: PlacesByUser::new(RENDERINGS_OF_A_USER),
             uploads: Arc::new(Semaphore::new(UPLOADS)),
-            uploading_users: Mutex::default(),
-            planning_users: Mutex::default(),
-            preparing_users: Mutex::default(),
-            looking_users: Mutex::default(),
-            delivering_users: Mutex::default(),
-            packing_users: Mutex::default(),
+            uploading_users: PlacesByUser::new(UPLOADS_OF_A_USER),
+            planning_users: PlacesByUser::new(1),
+            preparing_users: PlacesByUser::new(PREPARATIONS_OF_A_USER),
+            looking_users: PlacesByUser::new(1),
+            users_with_much: PlacesByUser::new(LARGE_OF_A_USER),
+            delivering_users: PlacesByUser::new(DELIVERIES_OF_A_USER),
+            packing_users: PlacesByUser::new(PACKED_OF_A_USER as usize),
             guesses: Guesses::default(),
             addresses: AsyncMutex::default(),
             health: AsyncMutex::default(),
@@ -149,9 +156,28 @@ fn in_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-fn places_of(users: &Mutex<BTreeMap<String, Arc<Semaphore>>>, user: &str, places: usize) -> Arc<Semaphore> {
-    let mut users = users.lock().unwrap_or_else(PoisonError::into_inner);
-    users.entry(user.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(places))).clone()
+/// Places for one kind of work, so many for each user. Who has none, and waits for none, is forgotten.
+#[derive(Debug)]
+struct PlacesByUser {
+    places: usize,
+    users: Mutex<BTreeMap<String, Weak<Semaphore>>>,
+}
+
+impl PlacesByUser {
+    fn new(places: usize) -> Self {
+        Self { places, users: Mutex::default() }
+    }
+
+    fn of(&self, user: &str) -> Arc<Semaphore> {
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(places) = users.get(user).and_then(Weak::upgrade) {
+            return places;
+        }
+        users.retain(|_, places| places.strong_count() > 0);
+        let places = Arc::new(Semaphore::new(self.places));
+        users.insert(user.to_owned(), Arc::downgrade(&places));
+        places
+    }
 }
 
 /// A user's places for files of jobs on their way to VMs.
@@ -212,38 +238,40 @@ impl Limits {
 
     /// A turn to take a release, which is kept until it is on record.
     pub(crate) async fn upload(&self, user: &str) -> UploadTurn {
-        let of_user = places_of(&self.uploading_users, user, UPLOADS_OF_A_USER).acquire_owned().await.ok();
+        let of_user = self.uploading_users.of(user).acquire_owned().await.ok();
         UploadTurn { _of_user: of_user, _of_all: self.uploads.clone().acquire_owned().await.ok() }
     }
 
     /// One of a user's places to read what a task's plan is made from.
     pub(crate) async fn preparing(&self, user: &str) -> Option<OwnedSemaphorePermit> {
-        places_of(&self.preparing_users, user, PREPARATIONS_OF_A_USER).acquire_owned().await.ok()
+        self.preparing_users.of(user).acquire_owned().await.ok()
+    }
+
+    /// A user's places for tasks with much in memory.
+    pub(crate) fn large(&self, user: &str) -> Arc<Semaphore> {
+        self.users_with_much.of(user)
     }
 
     /// A user's place to read what a plan without a task is made from.
     pub(crate) async fn preparing_without_task(&self, user: &str) -> Option<OwnedSemaphorePermit> {
-        places_of(&self.looking_users, user, 1).acquire_owned().await.ok()
+        self.looking_users.of(user).acquire_owned().await.ok()
     }
 
     /// A user's places to send files of jobs to VMs.
     pub(crate) fn deliveries(&self, user: &str) -> Deliveries {
-        Deliveries {
-            rendering: places_of(&self.delivering_users, user, DELIVERIES_OF_A_USER),
-            packed: places_of(&self.packing_users, user, PACKED_OF_A_USER as usize),
-        }
+        Deliveries { rendering: self.delivering_users.of(user), packed: self.packing_users.of(user) }
     }
 
     /// A turn to render the templates of a task's plan.
     pub(crate) async fn rendering(&self, user: &str) -> RenderingTurn {
-        let of_user = places_of(&self.rendering_users, user, RENDERINGS_OF_A_USER).acquire_owned().await.ok();
+        let of_user = self.rendering_users.of(user).acquire_owned().await.ok();
         RenderingTurn { _of_user: of_user, _of_all: self.renderings.clone().acquire_owned().await.ok() }
     }
 
     /// A turn to render the templates of a plan without a task, which may take a minute of it. It is kept for as long as the plan is
     /// in memory, where each may take a hundred megabytes.
     pub(crate) async fn rendering_without_task(&self, user: &str) -> RenderingTurn {
-        let of_user = places_of(&self.planning_users, user, 1).acquire_owned().await.ok();
+        let of_user = self.planning_users.of(user).acquire_owned().await.ok();
         RenderingTurn { _of_user: of_user, _of_all: self.plans.clone().acquire_owned().await.ok() }
     }
 
@@ -267,7 +295,7 @@ impl Limits {
 
     /// One of a user's places for lists, to be kept until a large one was sent.
     pub(crate) async fn list_of(&self, user: &str) -> Option<OwnedSemaphorePermit> {
-        places_of(&self.listing_users, user, LISTS_OF_A_USER).acquire_owned().await.ok()
+        self.listing_users.of(user).acquire_owned().await.ok()
     }
 
     /// A turn to make a list.
@@ -282,13 +310,13 @@ impl Limits {
 
     /// A user's place in a VM, kept for as long as they are there; none if there is none, because nobody knows when one will be.
     pub(crate) fn visit(&self, user: &str) -> Option<Visit> {
-        let of_user = places_of(&self.visiting_users, user, VISITS_OF_A_USER).try_acquire_owned().ok()?;
+        let of_user = self.visiting_users.of(user).try_acquire_owned().ok()?;
         Some(Visit { _of_user: of_user, _of_all: self.visits.clone().try_acquire_owned().ok()? })
     }
 
     /// One of a user's places for requests with documents, to be kept until the answer was sent.
     pub(crate) async fn place_of(&self, user: &str) -> Option<OwnedSemaphorePermit> {
-        places_of(&self.users, user, DOCUMENTS_OF_A_USER).acquire_owned().await.ok()
+        self.users.of(user).acquire_owned().await.ok()
     }
 }
 

@@ -15,7 +15,7 @@ use windlass_planning::names::DeploymentName;
 use super::deployments::must_exist;
 use super::input::JsonBody;
 use super::{ApiError, Shared, User, queue};
-use crate::tasks::{Choices, Job, Suspects, reload};
+use crate::tasks::{Choices, Job, Suspects, read_outline};
 
 pub(super) async fn scan(
     State(director): Shared,
@@ -31,7 +31,7 @@ pub(super) async fn list(
     Path(deployment): Path<DeploymentName>,
 ) -> Result<Json<Vec<CloudProblem>>, ApiError> {
     must_exist(&director, &deployment).await?;
-    let current = reload(&director, &deployment).await.map_err(|error| ApiError::internal(&error))?;
+    let current = read_outline(&director, &deployment).await.map_err(|error| ApiError::internal(&error))?;
     let problems = director.store.open_problems(&deployment).await?;
     Ok(Json(problems.iter().map(|problem| problem.shown(&current)).collect()))
 }

@@ -18,8 +18,15 @@ use super::{Store, StoreError, optional_json, to_json};
 const GENERATION: &str = "generation";
 
 fn read(row: &AnyRow) -> Result<InstanceRecord, StoreError> {
-    let state: String = row.try_get("state")?;
     let (spec, applied): (Option<String>, Option<String>) = (row.try_get("spec")?, row.try_get("applied")?);
+    // Most instances are what they should be, and then both are the same text.
+    let applied = if applied == spec { None } else { optional_json(row, "applied")? };
+    Ok(InstanceRecord { spec: optional_json(row, "spec")?, applied, ..read_without_specs(row)? })
+}
+
+/// What it is brought to may be large.
+pub(super) fn read_without_specs(row: &AnyRow) -> Result<InstanceRecord, StoreError> {
+    let state: String = row.try_get("state")?;
     Ok(InstanceRecord {
         id: row.try_get::<String, _>("id")?.into(),
         deployment: row.try_get::<String, _>("deployment")?.into(),
@@ -28,9 +35,8 @@ fn read(row: &AnyRow) -> Result<InstanceRecord, StoreError> {
         az: row.try_get("az")?,
         bootstrap: row.try_get::<i64, _>("bootstrap")? != 0,
         state: super::from_json("state", &format!("\"{state}\""))?,
-        // Most instances are what they should be, and then both are the same text.
-        applied: if applied == spec { None } else { optional_json(row, "applied")? },
-        spec: optional_json(row, "spec")?,
+        spec: None,
+        applied: None,
         converged: row.try_get::<i64, _>("converged")? != 0,
         ignored: row.try_get::<i64, _>("ignored")? != 0,
     })
@@ -93,9 +99,24 @@ impl Store {
     pub(crate) async fn instances(&self, deployment: &DeploymentName) -> Result<Vec<InstanceRecord>, StoreError> {
         let rows = sqlx::query("SELECT * FROM instances WHERE deployment = $1 ORDER BY instance_group, position")
             .bind(deployment.as_str())
-            .fetch_all(self.database.pool())
-            .await?;
-        rows.iter().map(read).collect()
+            .fetch(self.database.pool());
+        rows.map_err(StoreError::from).and_then(async |row| read(&row)).try_collect().await
+    }
+
+    /// How many bytes of text are on record of a deployment's instances, VMs and disks.
+    pub(crate) async fn size_of_records(&self, deployment: &DeploymentName) -> Result<u64, StoreError> {
+        let size: i64 = sqlx::query_scalar(
+            "SELECT CAST(
+                (SELECT COALESCE(SUM(COALESCE(LENGTH(spec), 0) + CASE WHEN applied = spec THEN 0 ELSE COALESCE(LENGTH(applied), 0) END), 0)
+                    FROM instances WHERE deployment = $1)
+                + (SELECT COALESCE(SUM(LENGTH(v.record)), 0) FROM vms v JOIN instances i ON i.id = v.instance WHERE i.deployment = $1)
+                + (SELECT COALESCE(SUM(LENGTH(d.cloud_properties)), 0) FROM disks d JOIN instances i ON i.id = d.instance
+                    WHERE i.deployment = $1) AS BIGINT)",
+        )
+        .bind(deployment.as_str())
+        .fetch_one(self.database.pool())
+        .await?;
+        Ok(size.unsigned_abs())
     }
 
     /// Every address in use, and the `deployment/group/uuid` or the orphaned VM that holds it. A VM holds its addresses until

@@ -10,9 +10,9 @@ use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
 use windlass_planning::names::{DeploymentName, InstanceId};
 use windlass_planning::plan::Selection;
-use windlass_planning::records::{InstanceState, VmRecord};
+use windlass_planning::records::{InstanceRecord, InstanceState, VmRecord};
 
-use super::{LockName, Store, StoreError, damaged, from_json, resources};
+use super::{LockName, Store, StoreError, damaged, from_json, instances, resources};
 
 /// A deployment in a list of all.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -90,6 +90,15 @@ impl Networked<'_> {
         let (first, others): (Vec<_>, Vec<_>) = self.networks.values().partition(|network| is_first(network));
         first.into_iter().chain(others).filter_map(address).collect()
     }
+}
+
+/// An instance whose agent may be talked to.
+#[derive(Debug)]
+pub(crate) struct Contact {
+    /// Without specs, which may be large.
+    pub(crate) record: InstanceRecord,
+    /// Without what only its cloud needs.
+    pub(crate) vm: Option<VmRecord>,
 }
 
 /// An instance that is looked after.
@@ -193,6 +202,27 @@ impl Store {
             }
         }
         Ok(instances)
+    }
+
+    /// The same, each with what is needed to talk to its agent.
+    pub(crate) async fn contacts(&self, deployment: &DeploymentName) -> Result<Vec<Contact>, StoreError> {
+        let mut rows = sqlx::query(
+            "SELECT i.id, i.deployment, i.instance_group, i.position, i.az, i.bootstrap, i.state, i.converged, i.ignored,
+                v.cid, v.record, v.ready, v.spare FROM instances i LEFT JOIN vms v ON v.instance = i.id AND v.spare = 0
+             WHERE i.deployment = $1 ORDER BY i.instance_group, i.position, v.created_at, v.cid",
+        )
+        .bind(deployment.as_str())
+        .fetch(self.database.pool());
+        let mut contacts: Vec<Contact> = Vec::new();
+        while let Some(row) = rows.try_next().await? {
+            let record = instances::read_without_specs(&row)?;
+            let has_vm = row.try_get::<Option<String>, _>("cid")?.is_some();
+            // The older VM counts, as above.
+            if contacts.last().is_none_or(|last| last.record.id != record.id) {
+                contacts.push(Contact { record, vm: has_vm.then(|| resources::vm_to_talk_to(&row)).transpose()? });
+            }
+        }
+        Ok(contacts)
     }
 
     /// The ids of some instances of a deployment, in the order of its groups.

@@ -52,7 +52,7 @@ pub(crate) use deployments::DeploymentRecord;
 pub(crate) use dns_records::VmBehind;
 pub(crate) use events::{Event, EventFilter, EventRecord};
 pub(crate) use links::{LinkOfConsumer, LinkRecord, RoomForLinks};
-pub(crate) use lists::{BriefInstance, ListedDeployment, Watched};
+pub(crate) use lists::{BriefInstance, Contact, ListedDeployment, Watched};
 pub(crate) use locks::{LockError, LockName};
 pub(crate) use queue::{Busy, LOOK_UP, Lane};
 pub(crate) use resources::{OrphanDisk, OrphanedVm};

@@ -1,5 +1,6 @@
 //! What the clouds hold: VMs, disks, orphaned disks. Written only through [facts](windlass_operations::ledger::Fact).
 
+use futures_util::TryStreamExt;
 use windlass_contract::{ApiVersion, DiskCid, MiB, Object, VmCid};
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
@@ -102,9 +103,8 @@ impl Store {
              ORDER BY v.created_at, v.cid",
         )
         .bind(deployment.as_str())
-        .fetch_all(self.database.pool())
-        .await?;
-        rows.iter().map(vm).collect()
+        .fetch(self.database.pool());
+        rows.map_err(StoreError::from).and_then(async |row| vm(&row)).try_collect().await
     }
 
     /// The VMs of an instance.
@@ -179,7 +179,14 @@ impl Store {
                  ORDER BY i.deployment, i.instance_group, i.position, d.created_at, d.cid",
             ),
         };
-        query.fetch_all(self.database.pool()).await?.iter().map(disk).collect()
+        query.fetch(self.database.pool()).map_err(StoreError::from).and_then(async |row| disk(&row)).try_collect().await
+    }
+
+    /// The disks of a deployment without what only their clouds need, which may be megabytes.
+    pub(crate) async fn disks_in_outline(&self, deployment: &DeploymentName) -> Result<Vec<DiskRecord>, StoreError> {
+        let rows = sqlx::query(DISKS_OF_DEPLOYMENT).bind(deployment.as_str()).fetch(self.database.pool());
+        let in_outline = async |row| Ok(DiskRecord { cloud_properties: Object::new(), ..disk(&row)? });
+        rows.map_err(StoreError::from).and_then(in_outline).try_collect().await
     }
 
     /// Disks that belong to no instance.

@@ -21,8 +21,9 @@ use windlass_planning::records::{DiskRecord, InstanceState, VmRecord};
 
 use super::cloud_limits::{self, must_be_possible};
 use super::execute::{Execution, Failures};
+use super::large::reload;
 use super::log::{EventPart, EventStage};
-use super::prepare::{reload, reload_one};
+use super::prepare::reload_one;
 use super::scan::{FAILING, PATIENCE, groups_of};
 use super::update_deployment::one_or_several;
 use super::{TaskError, TaskLog, failed_jobs, lock_deployment};
@@ -66,7 +67,7 @@ pub(super) async fn apply(
     chosen: Vec<Chosen>,
     max_in_flight: &BTreeMap<String, Count>,
 ) -> Result<usize, TaskError> {
-    let current = reload(director, deployment).await?;
+    let current = reload(director, log, deployment).await?;
     let stage = log.stage("Applying problem resolutions", &[], chosen.len());
     let all = chosen.len();
     let recreated: Vec<InstancePlan> = chosen

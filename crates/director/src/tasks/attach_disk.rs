@@ -10,7 +10,7 @@ use windlass_planning::plan::{Action, ActionKind, CurrentInstance, DiskSpec, Ins
 use windlass_planning::records::{DiskRecord, InstanceState};
 
 use super::execute::{Execution, Failures};
-use super::prepare::reload;
+use super::prepare::reload_one;
 use super::update_deployment::one_or_several;
 use super::{OutputKind, TaskError, TaskLog, lock_deployment};
 use crate::Director;
@@ -72,8 +72,11 @@ async fn find(
     deployment: &DeploymentName,
     selection: &Selection,
 ) -> Result<CurrentInstance, TaskError> {
-    let current = reload(director, deployment).await?;
-    let found = current.instances.into_iter().find(|instance| selection.includes(&instance.record));
+    let selected = director.store.selected_instances(deployment, selection).await?;
+    let found = match selected.first() {
+        Some(id) => reload_one(director, id).await?,
+        None => None,
+    };
     found.ok_or_else(|| {
         let (group, id) = (selection.group.as_deref(), selection.instance.as_deref());
         let wanted = format!("{}/{}", group.unwrap_or("*"), id.unwrap_or("*"));

@@ -9,7 +9,7 @@ use windlass_planning::plan::{InstancePlan, plan_deletion};
 
 use super::execute::{Execution, Failures};
 use super::instance_event::with_event;
-use super::prepare::reload;
+use super::large::reload;
 use super::update_deployment::{all, one_or_several};
 use super::{NO_DEPLOYMENT, OutputKind, TaskError, TaskLog, lock_deployment};
 use crate::Director;
@@ -25,7 +25,7 @@ pub(super) async fn run(
         Err(error) if error.code() == NO_DEPLOYMENT => return Ok(format!("/deployments/{deployment}")),
         locked => locked?,
     }
-    let current = reload(director, deployment).await?;
+    let current = reload(director, log, deployment).await?;
     if current.instances.iter().any(|instance| instance.record.ignored) {
         let reason = format!(
             "You are trying to delete deployment '{deployment}', which contains ignored instance(s). Operation not allowed."

@@ -22,7 +22,8 @@ use windlass_planning::records::{CompiledPackage, JobRecord, ReleaseRecord};
 use windlass_stemcell::HOST;
 use windlass_stemcell::digest::verify as verify_digest;
 
-use super::prepare::{calculate, configs, new_ids, reload};
+use super::large;
+use super::prepare::{calculate, configs, new_ids, read_current};
 use super::update_deployment::{DeployRun, instance_records};
 use super::update_release::blocking;
 use super::{DeployOptions, OutputKind, TaskError, TaskLog, compile, lock_deployment_patiently};
@@ -79,9 +80,13 @@ pub(super) async fn run(director: &Arc<Director>, log: &TaskLog, request: &Expor
     let release = must_be_exportable(director, request).await?;
     let stage = log.stage("Preparing package compilation", &[], 1);
     let finding = stage.part("Finding packages to compile");
-    let (desired, plan) = finding.run(prepare_and_reserve(director, request, &release)).await?;
-    let current = reload(director, deployment).await?;
-    DeployRun::new(director, log, deployment, &current).remove(&plan).await?;
+    let preparing = async {
+        // Nobody waits for a place in the turn to reserve addresses.
+        large::take_place_for(director, log, deployment).await?;
+        prepare_and_reserve(director, request, &release).await
+    };
+    let (desired, plan) = finding.run(preparing).await?;
+    DeployRun::new(director, log, deployment).remove(&plan).await?;
     if let Some(compilation) = &plan.compilation {
         compile::run(director, log, deployment, compilation).await?;
     }
@@ -171,7 +176,7 @@ async fn prepare_and_reserve(
     let calculated = calculate(director, &desired, &mut findings).await;
     // Nobody else reserves addresses meanwhile.
     let _turn = director.limits.addresses().await;
-    let mut current = reload(director, deployment).await?;
+    let mut current = read_current(director, deployment).await?;
     current.addresses = director.store.addresses().await?;
     (current.calculated, current.compiled) = (calculated, compiled);
     let mut new_id = new_ids(director, deployment).await?;

@@ -13,15 +13,15 @@ use windlass_archive::Limits;
 use windlass_durable::file;
 use windlass_operations::{clock, full_disk};
 use windlass_planning::names::DeploymentName;
-use windlass_planning::plan::{CurrentInstance, Selection};
+use windlass_planning::plan::Selection;
 use windlass_planning::records::{InstanceRecord, VmRecord};
 use windlass_stemcell::digest::{self, DigestError};
 
-use super::prepare::reload;
 use super::update_deployment::all;
 use super::{TaskError, TaskLog};
 use crate::Director;
 use crate::blobs::{self, CollectError, LOGS_OF_A_USER};
+use crate::store::Contact;
 
 /// How many agents are asked at once.
 const AT_ONCE: usize = 32;
@@ -80,8 +80,8 @@ pub(super) async fn run(
     selection: &Selection,
     (kind, filters): (&str, &[String]),
 ) -> Result<String, TaskError> {
-    let current = reload(director, deployment).await?;
-    let chosen: Vec<_> = current.instances.iter().filter_map(|instance| with_vm(instance, selection)).collect();
+    let contacts = director.store.contacts(deployment).await?;
+    let chosen: Vec<_> = contacts.iter().filter_map(|instance| with_vm(instance, selection)).collect();
     if chosen.is_empty() {
         let reason = format!("no instance with a VM in deployment '{deployment}' is meant; see instances");
         return Err(TaskError::refused(70001, reason));
@@ -128,7 +128,7 @@ pub(super) async fn run(
     result
 }
 
-fn with_vm<'c>(instance: &'c CurrentInstance, selection: &Selection) -> Option<(&'c InstanceRecord, &'c VmRecord)> {
+fn with_vm<'c>(instance: &'c Contact, selection: &Selection) -> Option<(&'c InstanceRecord, &'c VmRecord)> {
     let vm = instance.vm.as_ref().filter(|vm| vm.ready && selection.includes(&instance.record))?;
     Some((&instance.record, vm))
 }

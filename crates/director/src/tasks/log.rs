@@ -17,6 +17,7 @@ use windlass_operations::steps::{Progress, StepId};
 use windlass_render::Backends;
 
 use super::TaskError;
+use super::large::LargePlace;
 use crate::Director;
 use crate::variables::LoadedSets;
 
@@ -88,6 +89,7 @@ struct Inner {
     sets: Arc<LoadedSets>,
     /// The one who asked for the task.
     user: String,
+    large: LargePlace,
 }
 
 impl TaskLog {
@@ -110,8 +112,20 @@ impl TaskLog {
         let (user, sets, written, lacks_some) =
             (user.to_owned(), Arc::default(), AtomicU64::new(0), AtomicBool::new(false));
         let of_reserve = AtomicU64::new(0);
-        let inner =
-            Inner { task, lead, folder, files, written, of_reserve, lacks_some, cancelled, renderer, sets, user };
+        let inner = Inner {
+            task,
+            lead,
+            folder,
+            files,
+            written,
+            of_reserve,
+            lacks_some,
+            cancelled,
+            renderer,
+            sets,
+            user,
+            large: LargePlace::default(),
+        };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -154,6 +168,11 @@ impl TaskLog {
     /// The one who asked for the task.
     pub(crate) fn user(&self) -> &str {
         &self.inner.user
+    }
+
+    /// Of a task with much in memory.
+    pub(super) fn large_place(&self) -> &LargePlace {
+        &self.inner.large
     }
 
     /// Does something that others may make last, unless the task is asked to stop.

@@ -12,7 +12,7 @@ use windlass_planning::records::{DiskRecord, InstanceState};
 
 use super::execute::{Execution, Failures};
 use super::log::EventPart;
-use super::prepare::reload;
+use super::prepare::reload_one;
 use super::update_deployment::one_or_several;
 use super::{TaskError, TaskLog, lock_deployment};
 use crate::Director;
@@ -41,8 +41,7 @@ async fn orphan(
     disk: &DiskRecord,
 ) -> Result<(), TaskError> {
     lock_deployment(director, log, deployment).await?;
-    let current = reload(director, deployment).await?;
-    let Some(present) = current.instances.iter().find(|present| present.record.id == disk.instance) else {
+    let Some(present) = reload_one(director, &disk.instance).await? else {
         return Err(TaskError::refused(520001, format!("disk {} has no instance", disk.cid)));
     };
     let record = &present.record;
@@ -57,6 +56,6 @@ async fn orphan(
     actions.extend(vm.map(|_| act(ActionKind::DetachDisk { disk: disk.cid.clone() })));
     actions.push(act(ActionKind::OrphanDisk { disk: disk.cid.clone() }));
     let plan = InstancePlan::of(record, Vec::new());
-    let mut execution = Execution::new(director, log, part.clone(), deployment, &plan, Some(present));
+    let mut execution = Execution::new(director, log, part.clone(), deployment, &plan, Some(&present));
     execution.run(&actions, Failures::Stop).await.map_err(one_or_several)
 }

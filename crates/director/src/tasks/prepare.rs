@@ -27,7 +27,7 @@ use super::{DeployOptions, TaskError, TaskLog, cloud_limits, vm_stats};
 use crate::Director;
 use crate::dns_border;
 use crate::limits::RenderingTurn;
-use crate::store::RoomForLinks;
+use crate::store::{Contact, RoomForLinks};
 use crate::team_limits;
 use crate::variables::deployed::{self, Use};
 use crate::variables::{KnownValues, border};
@@ -179,7 +179,7 @@ pub(super) async fn prepare_in_place(
     refuse_unknown_cpis(director, &desired, &mut findings);
     refuse_jobs_where_they_do_not_run(director, &desired, &mut findings).await;
 
-    let mut current = reload(director, deployment).await?;
+    let mut current = read_current(director, deployment).await?;
     if let Some(errand) = &options.errand {
         desired.groups.retain(|group| group.name == *errand);
         current.instances.retain(|instance| instance.record.group == *errand);
@@ -480,7 +480,7 @@ async fn name_nesting_vms(director: &Director, plan: &Plan) -> Vec<String> {
 
 /// What is, as far as the director knows. Without the addresses in use, which only planning needs: they are those of all
 /// deployments.
-pub(crate) async fn reload(director: &Director, deployment: &DeploymentName) -> Result<Current, TaskError> {
+pub(crate) async fn read_current(director: &Director, deployment: &DeploymentName) -> Result<Current, TaskError> {
     let mut vms: BTreeMap<InstanceId, Vec<_>> = BTreeMap::new();
     for vm in director.store.vms(deployment).await? {
         vms.entry(vm.instance.clone()).or_default().push(vm);
@@ -494,6 +494,20 @@ pub(crate) async fn reload(director: &Director, deployment: &DeploymentName) -> 
         current_instance(record, vms.unwrap_or_default(), disks.unwrap_or_default())
     };
     let instances = director.store.instances(deployment).await?.into_iter().map(together).collect();
+    Ok(Current { instances, ..Current::default() })
+}
+
+/// The same without what may be large: specs and cloud properties.
+pub(crate) async fn read_outline(director: &Director, deployment: &DeploymentName) -> Result<Current, TaskError> {
+    let mut disks: BTreeMap<InstanceId, Vec<_>> = BTreeMap::new();
+    for disk in director.store.disks_in_outline(deployment).await? {
+        disks.entry(disk.instance.clone()).or_default().push(disk);
+    }
+    let together = |Contact { record, vm }| {
+        let disks = disks.remove(&record.id).unwrap_or_default();
+        CurrentInstance { record, vm, spare: None, disks, unresponsive: false }
+    };
+    let instances = director.store.contacts(deployment).await?.into_iter().map(together).collect();
     Ok(Current { instances, ..Current::default() })
 }
 

@@ -10,13 +10,12 @@ use windlass_contract::agent::{DiskAssociation, UpdateSettings};
 use windlass_contract::settings::Mbus;
 use windlass_operations::steps::StepError;
 use windlass_planning::names::DeploymentName;
-use windlass_planning::plan::CurrentInstance;
-use windlass_planning::records::VmRecord;
+use windlass_planning::records::{DiskRecord, VmRecord};
 
-use super::prepare::reload;
 use super::update_deployment::one_or_several;
 use super::{TaskError, TaskLog, lock_deployment_at_once};
 use crate::Director;
+use crate::store::Contact;
 
 /// How long an agent may take; the original restarts to take another certificate.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -29,11 +28,8 @@ pub(super) async fn run(
     deployment: &DeploymentName,
 ) -> Result<String, TaskError> {
     lock_deployment_at_once(director, log, deployment).await?;
-    let current = reload(director, deployment).await?;
-    let due = |instance: &&CurrentInstance| {
-        instance.vm.as_ref().is_some_and(|vm| vm.ready && director.agents.is_renewal_due(vm))
-    };
-    let instances: Vec<_> = current.instances.iter().filter(due).collect();
+    let mut instances = director.store.contacts(deployment).await?;
+    instances.retain(|instance| instance.vm.as_ref().is_some_and(|vm| vm.ready && director.agents.is_renewal_due(vm)));
     let stage = log.stage("Renewing certificates", &[], instances.len());
     let mut each: Vec<BoxFuture<'_, Result<(), TaskError>>> = Vec::new();
     for instance in &instances {
@@ -45,14 +41,14 @@ pub(super) async fn run(
     if errors.is_empty() { Ok(format!("{} renewed", instances.len())) } else { Err(one_or_several(errors)) }
 }
 
-async fn renew(director: &Director, instance: &CurrentInstance) -> Result<(), TaskError> {
+async fn renew(director: &Director, instance: &Contact) -> Result<(), TaskError> {
     let Some(vm) = &instance.vm else { return Ok(()) };
     let (agents, name) = (&director.agents, instance.record.name());
     let issued = agents.certificate_from_now().map_err(StepError::from)?;
     let certificate = agents.certificate_for(vm).map_err(StepError::from)?;
     let (Some(issued), Some(certificate)) = (issued, certificate) else { return Ok(()) };
     let settings = UpdateSettings {
-        disk_associations: associations(instance, vm),
+        disk_associations: associations(&director.store.disks_of(&instance.record.id).await?, vm),
         mbus: Some(Mbus { cert: Some(certificate), require_client_cert: true, ..Mbus::default() }),
         ..UpdateSettings::default()
     };
@@ -69,7 +65,7 @@ async fn renew(director: &Director, instance: &CurrentInstance) -> Result<(), Ta
 }
 
 /// The names of disks are replaced by every update of the settings, so they are told again.
-fn associations(instance: &CurrentInstance, vm: &VmRecord) -> Vec<DiskAssociation> {
-    let named = instance.disks.iter().filter(|disk| !disk.name.is_managed() && disk.vm.as_ref() == Some(&vm.cid));
+fn associations(disks: &[DiskRecord], vm: &VmRecord) -> Vec<DiskAssociation> {
+    let named = disks.iter().filter(|disk| !disk.name.is_managed() && disk.vm.as_ref() == Some(&vm.cid));
     named.map(|disk| DiskAssociation { name: disk.name.clone().into(), cid: disk.cid.to_string() }).collect()
 }

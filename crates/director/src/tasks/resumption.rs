@@ -5,7 +5,7 @@
 use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::{WhatWasThere, Wish};
 
-use super::prepare::reload;
+use super::prepare::read_outline;
 use super::{DeployOptions, InstanceChange, Job, TaskError, TaskLog};
 use crate::Director;
 use crate::store::{ClaimedTask, TaskRecord};
@@ -80,5 +80,5 @@ pub(super) async fn noted_in_change(
 }
 
 async fn what_is_there(director: &Director, deployment: &DeploymentName) -> Result<WhatWasThere, TaskError> {
-    Ok(WhatWasThere::of(&reload(director, deployment).await?.instances))
+    Ok(WhatWasThere::of(&read_outline(director, deployment).await?.instances))
 }

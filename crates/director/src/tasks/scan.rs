@@ -23,7 +23,7 @@ use windlass_planning::problems::Problem;
 use windlass_planning::records::{DiskRecord, InstanceState, VmRecord};
 
 use super::errands::errands_of;
-use super::prepare::reload;
+use super::large::reload;
 use super::{OutputKind, TaskError, TaskLog, lock_deployment_at_once};
 use crate::Director;
 
@@ -78,7 +78,7 @@ impl<'a> Scan<'a> {
         log: &'a TaskLog,
         deployment: &DeploymentName,
     ) -> Result<Self, TaskError> {
-        let current = reload(director, deployment).await?;
+        let current = reload(director, log, deployment).await?;
         let left_alone = left_alone(director, deployment, &current).await?;
         Ok(Self { director, log, current, left_alone })
     }

@@ -40,6 +40,7 @@ pub(super) async fn run(
         let resolution = resolution(director, log, deployment, &problem.problem, &scan.current).await;
         chosen.push((problem, resolution));
     }
+    drop(scan);
     apply(director, log, deployment, chosen, &BTreeMap::new()).await?;
     Ok("scan and fix complete".to_owned())
 }

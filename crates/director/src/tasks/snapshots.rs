@@ -10,13 +10,13 @@ use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::{CurrentInstance, Selection};
 use windlass_planning::records::{DiskRecord, InstanceState};
 
-use super::prepare::reload;
+use super::prepare::reload_one;
 use super::update_deployment::all;
 use super::{TaskError, TaskLog};
 use crate::Director;
 use crate::tasks::OutputKind;
 
-/// How many disks are worked on at once.
+/// How many instances, or snapshots, are worked on at once.
 const AT_ONCE: usize = 32;
 
 /// Takes a snapshot of every disk of the selected instances; gives their cids.
@@ -30,18 +30,18 @@ pub(super) async fn take(
         log.warning("snapshots are switched off; set enable_snapshots in director.yml");
         return Ok(Vec::new());
     }
-    let current = reload(director, deployment).await?;
     let taken = std::sync::Mutex::new(Vec::new());
     let mut each: Vec<BoxFuture<'_, _>> = Vec::new();
-    for instance in current.instances.iter().filter(|instance| selection.includes(&instance.record)) {
-        for disk in instance.disks.iter().filter(|disk| disk.active) {
-            let taken = &taken;
-            each.push(Box::pin(async move {
-                let cid = take_one(director, log, deployment, instance, disk).await?;
+    for instance in director.store.selected_instances(deployment, selection).await? {
+        let taken = &taken;
+        each.push(Box::pin(async move {
+            let Some(instance) = reload_one(director, &instance).await? else { return Ok(()) };
+            for disk in instance.disks.iter().filter(|disk| disk.active) {
+                let cid = take_one(director, log, deployment, &instance, disk).await?;
                 taken.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(cid);
-                Ok(())
-            }));
-        }
+            }
+            Ok(())
+        }));
     }
     all(Box::new(each.into_iter()), AT_ONCE).await?;
     Ok(taken.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
@@ -107,13 +107,12 @@ pub(super) async fn delete(
     let cpi_log = |line: &str| log.write(OutputKind::Cpi, &format!("{line}\n"));
     let who = OnBehalfOf { ledger: &director.store, task: Some(log.task()), log: &cpi_log };
     let mut each: Vec<BoxFuture<'_, _>> = Vec::new();
-    let current = reload(director, deployment).await?;
     for found in director.store.snapshots(deployment).await? {
         let snapshot = found.snapshot;
-        let owner = current.instances.iter().find(|instance| instance.record.id == found.instance);
-        let version = owner.and_then(CurrentInstance::stemcell_version);
         if only.is_none_or(|only| *only == snapshot.cid) {
             each.push(Box::pin(async move {
+                let owner = reload_one(director, &found.instance).await?;
+                let version = owner.as_ref().and_then(CurrentInstance::stemcell_version);
                 let change = Change::DeleteSnapshot { cid: snapshot.cid };
                 Ok(director.clouds.perform(who, &snapshot.cpi, version, change).await.map(drop)?)
             }));

@@ -13,7 +13,6 @@ use windlass_planning::names::{DeploymentName, IndexOrId};
 use windlass_planning::plan::is_compilation_group;
 use windlass_planning::records::{InstanceRecord, VmRecord};
 
-use super::prepare::reload;
 use super::{OutputKind, TaskError, TaskLog};
 use crate::Director;
 use crate::store::Event;
@@ -77,16 +76,15 @@ pub(super) async fn run(
     deployment: &DeploymentName,
     request: &SshRequest,
 ) -> Result<String, TaskError> {
-    let current = reload(director, deployment).await?;
-    let chosen: Vec<_> =
-        current.instances.iter().filter(|one| one.vm.is_some() && request.target.includes(&one.record)).collect();
+    let mut chosen = director.store.contacts(deployment).await?;
+    chosen.retain(|one| one.vm.is_some() && request.target.includes(&one.record));
     if chosen.is_empty() {
         let what = request.target.describe();
         let reason = format!("No instance with a VM in deployment '{deployment}' matched filter {what}");
         return Err(TaskError::refused(100, reason));
     }
     let mut asking: Vec<BoxFuture<'_, Result<Value, TaskError>>> = Vec::new();
-    for instance in chosen {
+    for instance in &chosen {
         asking.push(Box::pin(async move {
             let record = &instance.record;
             let event = Event {

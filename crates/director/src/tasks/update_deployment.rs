@@ -10,20 +10,16 @@ use windlass_agent_client::Cancellation;
 use windlass_operations::steps::StepError;
 use windlass_planning::desired::WatchTime;
 use windlass_planning::names::{DeploymentName, InstanceId};
-use windlass_planning::plan::{
-    Action, ActionKind, Actions, Current, GroupPlan, InstancePlan, Plan, is_compilation_group,
-};
+use windlass_planning::plan::{Action, ActionKind, Actions, GroupPlan, InstancePlan, Plan, is_compilation_group};
 use windlass_planning::records::{InstanceRecord, InstanceState};
 
 use super::execute::{self, Execution, Failures};
 use super::instance_event::with_event;
 use super::log::EventPart;
-use super::prepare::{
-    Asker, PreparedDeploy, Purpose, must_have_cloud_config, prepare, prepare_in_place, reload, reload_one,
-};
+use super::prepare::{Asker, PreparedDeploy, Purpose, must_have_cloud_config, prepare, prepare_in_place, reload_one};
 use super::{
-    DeployOptions, OutputKind, TaskError, TaskLog, compile, failed_jobs, lock_deployment, lock_deployment_to_come,
-    resumption,
+    DeployOptions, OutputKind, TaskError, TaskLog, compile, failed_jobs, large, lock_deployment,
+    lock_deployment_to_come, resumption,
 };
 use crate::Director;
 use crate::store::StoreError;
@@ -57,8 +53,7 @@ pub(super) async fn run(
     if let Some(compilation) = &prepared.plan.compilation {
         compile::run(director, log, deployment, compilation).await?;
     }
-    let current = reload(director, deployment).await?;
-    let run = DeployRun::new(director, log, deployment, &current);
+    let run = DeployRun::new(director, log, deployment);
     run.remove(&prepared.plan).await?;
     run.create_missing_vms(&prepared.plan).await?;
     director.dns.tell_all().await;
@@ -76,8 +71,8 @@ pub(super) async fn run(
     Ok(format!("/deployments/{deployment}"))
 }
 
-/// Plans, keeps the plan, and reserves what it needs, unless nothing is to be done. Deployments are planned side by side; one that
-/// finds its addresses taken by another, or a release or stemcell gone, plans once more while nobody else reserves any addresses.
+/// Plans, keeps the plan, and reserves what it needs, unless nothing is to be done. One that turns out to be large waits for its place,
+/// and is planned again then.
 pub(super) async fn prepare_and_reserve(
     director: &Director,
     log: &TaskLog,
@@ -85,10 +80,30 @@ pub(super) async fn prepare_and_reserve(
     manifest: &str,
     options: &DeployOptions,
 ) -> Result<PreparedDeploy, TaskError> {
+    loop {
+        if let Some(prepared) = prepare_and_reserve_in_place(director, log, deployment, manifest, options).await? {
+            return Ok(prepared);
+        }
+        large::take_place(director, log).await?;
+    }
+}
+
+/// None if the plan is large, and the task has no place for such. Deployments are planned side by side; one that finds its addresses
+/// taken by another, or a release or stemcell gone, plans once more while nobody else reserves any addresses.
+async fn prepare_and_reserve_in_place(
+    director: &Director,
+    log: &TaskLog,
+    deployment: &DeploymentName,
+    manifest: &str,
+    options: &DeployOptions,
+) -> Result<Option<PreparedDeploy>, TaskError> {
     let purpose = if options.dry_run { Purpose::Look } else { Purpose::Deploy(log.task()) };
     let template_time = director.settings.template_time;
     let asker = Asker { user: log.user(), task: Some(log), template_time, sees_values: true };
     let mut prepared = prepare(director, deployment, manifest, options, purpose, asker).await?;
+    if !large::may_keep(director, log, &prepared.plan).await? {
+        return Ok(None);
+    }
     must_have_space(director, log, options)?;
     let turn = director.limits.addresses().await;
     match reserve(director, log, &prepared, options).await {
@@ -98,13 +113,16 @@ pub(super) async fn prepare_and_reserve(
             let place = prepared.place.take();
             drop(prepared);
             prepared = prepare_in_place(director, deployment, manifest, options, purpose, asker, place).await?;
+            if !large::may_keep(director, log, &prepared.plan).await? {
+                return Ok(None);
+            }
             reserve(director, log, &prepared, options).await?;
             drop(turn);
         }
         reserved => reserved?,
     }
     prepared.keep_the_plan_alone();
-    Ok(prepared)
+    Ok(Some(prepared))
 }
 
 /// A plan has megabytes in the database, and what instances are brought to as many.
@@ -168,24 +186,19 @@ enum Stage {
     Whole,
 }
 
-/// A plan being carried out.
+/// A plan being carried out. What is on record of an instance is read when its turn comes: that of all may have hundreds of
+/// megabytes, for as long as the slowest of them takes.
 pub(super) struct DeployRun<'a> {
     director: &'a Arc<Director>,
     log: &'a TaskLog,
     deployment: &'a DeploymentName,
-    current: &'a Current,
     /// What agents of VMs that take the place of others installed, by instance.
     prepared: Mutex<BTreeMap<InstanceId, execute::PreparedVm>>,
 }
 
 impl<'a> DeployRun<'a> {
-    pub(super) fn new(
-        director: &'a Arc<Director>,
-        log: &'a TaskLog,
-        deployment: &'a DeploymentName,
-        current: &'a Current,
-    ) -> Self {
-        Self { director, log, deployment, current, prepared: Mutex::default() }
+    pub(super) fn new(director: &'a Arc<Director>, log: &'a TaskLog, deployment: &'a DeploymentName) -> Self {
+        Self { director, log, deployment, prepared: Mutex::default() }
     }
 
     /// A stage for each group that gets smaller, as BOSH has it, and one for all instances whose groups go.
@@ -318,20 +331,15 @@ impl<'a> DeployRun<'a> {
         watch: Option<WatchTime>,
     ) -> Result<Option<String>, TaskError> {
         let Actions { creation, rest } = &instance.actions;
-        // A VM made in an earlier stage is in the records only.
-        let fresh;
-        let current = if creation.is_some() && stage == Stage::Rest {
-            fresh = reload_one(self.director, &instance.id).await?;
-            fresh.as_ref()
-        } else {
-            self.current.instances.iter().find(|current| current.record.id == instance.id)
-        };
         let actions = match stage {
             Stage::Creation => creation.iter().cloned().collect(),
             Stage::Rest => rest.clone(),
             Stage::Whole => instance.actions.to_vec(),
         };
-        let execution = Execution::new(self.director, self.log, part.clone(), self.deployment, instance, current);
+        let execution = {
+            let current = reload_one(self.director, &instance.id).await?;
+            Execution::new(self.director, self.log, part.clone(), self.deployment, instance, current.as_ref())
+        };
         let execution = execution.bringing(&self.director.store, &instance.id);
         let mut execution = execution.having_prepared(self.prepared_for(instance));
         if let Some(watch) = watch {

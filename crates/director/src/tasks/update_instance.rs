@@ -10,7 +10,7 @@ use super::cloud_limits::{self, must_be_possible};
 use super::execute::{Execution, Failures};
 use super::failed_jobs;
 use super::instance_event::with_event;
-use super::prepare::reload;
+use super::large::reload;
 use super::scan::groups_of;
 use super::update_deployment::one_or_several;
 use super::{InstanceChange, OutputKind, TaskError, TaskLog, lock_deployment, resumption};
@@ -24,7 +24,7 @@ pub(super) async fn run(
 ) -> Result<String, TaskError> {
     lock_deployment(director, log, deployment).await?;
     let change = &resumption::noted_in_change(director, log, deployment, change).await?;
-    let current = reload(director, deployment).await?;
+    let current = reload(director, log, deployment).await?;
     let found = current.instances.iter().find(|instance| change.instance.includes(&instance.record));
     let present = found.ok_or_else(|| TaskError::Input(format!("the instance is not in deployment '{deployment}'")))?;
     if present.record.ignored {

@@ -13,8 +13,9 @@ use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::{Current, CurrentInstance};
 
 use super::TaskError;
-use super::prepare::reload;
+use super::prepare::reload_one;
 use crate::Director;
+use crate::store::Contact;
 
 /// How long an agent may take before it counts as unresponsive.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -32,19 +33,22 @@ pub(super) async fn run(
     instances: bool,
     tell: impl Fn(&str),
 ) -> Result<(), TaskError> {
-    let current = reload(director, deployment).await?;
-    let mut asking: Vec<BoxFuture<'_, String>> = Vec::new();
-    for instance in current.instances.iter().filter(|instance| instances || instance.vm.is_some()) {
+    let mut asking: Vec<BoxFuture<'_, Result<String, TaskError>>> = Vec::new();
+    for Contact { record, vm } in director.store.contacts(deployment).await? {
+        if !instances && vm.is_none() {
+            continue;
+        }
         asking.push(Box::pin(async move {
-            let state = ask(director, instance, true).await;
-            let line = serde_json::to_string(&line(instance, state.as_ref()));
+            let Some(instance) = reload_one(director, &record.id).await? else { return Ok(String::new()) };
+            let state = ask(director, &instance, true).await;
+            let line = serde_json::to_string(&line(&instance, state.as_ref()));
             // Text, numbers and maps with text for keys can always be written.
-            format!("{}\n", line.unwrap_or_default())
+            Ok(format!("{}\n", line.unwrap_or_default()))
         }));
     }
     let mut lines = stream::iter(asking).buffered(AT_ONCE);
     while let Some(line) = lines.next().await {
-        tell(&line);
+        tell(&line?);
     }
     Ok(())
 }

@@ -289,6 +289,7 @@ async fn work(director: Arc<Director>, ClaimedTask { record: task, job }: Claime
         Err(source) => (None, Err(TaskError::Unreadable(source))),
     };
     director.workers.running().remove(&id);
+    log.large_place().lock().await.take();
     match result {
         Ok(result) => {
             if let Some(event) = event {

@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 use sha1::{Digest, Sha1};
 use windlass_contract::explain;
 use windlass_planning::names::DeploymentName;
-use windlass_planning::plan::{Current, InstancePlan, Plan, Wish, plan_state_change};
+use windlass_planning::plan::{InstancePlan, Plan, Wish, plan_state_change};
 
 use super::execute::{Execution, Failures};
-use super::prepare::{reload, reload_one};
+use super::prepare::reload_one;
 use super::update_deployment::{DeployRun, all, one_or_several};
 use super::{TaskError, TaskLog, lock_deployment};
 use crate::Director;
@@ -51,8 +51,6 @@ struct ErrandRun<'a> {
     request: &'a ErrandRequest,
     /// Whether its name is a job's.
     by_job: bool,
-    /// What was there before any VM was made for it.
-    current: Current,
     exit_codes: Mutex<Vec<i64>>,
 }
 
@@ -73,8 +71,7 @@ pub(super) async fn run(
         return Ok("skipped - no changes detected".to_owned());
     }
     director.store.forget_errand_success(deployment, &request.errand).await?;
-    let current = reload(director, deployment).await?;
-    let run = ErrandRun { director, log, deployment, request, by_job, current, exit_codes: Mutex::default() };
+    let run = ErrandRun { director, log, deployment, request, by_job, exit_codes: Mutex::default() };
     let at_once = director.settings.max_threads;
     // It runs nowhere unless there is a VM wherever one is needed.
     let made =
@@ -109,8 +106,7 @@ impl ErrandRun<'_> {
     }
 
     fn deploy_run(&self) -> DeployRun<'_> {
-        let current = &self.current;
-        DeployRun::new(self.director, self.log, self.deployment, current)
+        DeployRun::new(self.director, self.log, self.deployment)
     }
 
     /// VMs that were made for nothing go.

@@ -14,7 +14,7 @@ use windlass_planning::software::Software;
 use super::{ErrandRequest, InstanceFilter};
 use crate::Director;
 use crate::tasks::errands_of;
-use crate::tasks::prepare::reload;
+use crate::tasks::large::reload;
 use crate::tasks::scan::groups_of;
 use crate::tasks::update_deployment::prepare_and_reserve;
 use crate::tasks::{DeployOptions, TaskError, TaskLog, compile};
@@ -46,7 +46,7 @@ pub(super) async fn targets(
     request: &ErrandRequest,
 ) -> Result<(bool, Vec<Target>), TaskError> {
     let errand = &request.errand;
-    let current = reload(director, deployment).await?;
+    let current = reload(director, log, deployment).await?;
     let (software, _) = director.store.software_of(deployment).await?;
     let groups = groups_of(director, deployment).await?;
     let (matched, unmatched) = matching(&current.instances, &request.instances);
