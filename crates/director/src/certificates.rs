@@ -124,7 +124,7 @@ async fn renew(director: &Director, keychain: &Keychain, server: &LiveCertificat
     let deployments = director.store.deployment_names().await?;
     let mut all_trust_successor = true;
     for deployment in &deployments {
-        let vms = director.store.vms(deployment).await?;
+        let vms = director.store.vms_to_talk_to(deployment).await?;
         all_trust_successor &= vms.iter().all(|vm| director.agents.trusts_everybody(vm));
     }
     // Making an RSA key takes a while.
@@ -135,7 +135,7 @@ async fn renew(director: &Director, keychain: &Keychain, server: &LiveCertificat
     use_keys(director, server, keys)?;
     note_authorities(&director.store, &authorities).await?;
     for deployment in deployments {
-        let vms = director.store.vms(&deployment).await?;
+        let vms = director.store.vms_to_talk_to(&deployment).await?;
         if vms.iter().any(|vm| vm.ready && director.agents.is_renewal_due(vm)) {
             schedules::queue(director, Job::RenewCertificates { deployment }).await?;
         }

@@ -124,7 +124,7 @@ async fn take_snapshots(director: &Director) -> Result<(), StoreError> {
     }
     director.store.set_attribute(SNAPSHOTS_TAKEN_AT, &now.to_string()).await?;
     for deployment in director.store.deployment_names().await? {
-        if !director.store.disks(Some(&deployment)).await?.is_empty() {
+        if !director.store.disks_in_outline(&deployment).await?.is_empty() {
             queue(director, Job::TakeSnapshots { deployment, instances: Selection::default() }).await?;
         }
     }

@@ -127,7 +127,7 @@ pub(super) async fn disks(
         if user.must_with_deployment(&director, Access::Read, &deployment).await.is_err() {
             continue;
         }
-        let disks = director.store.disks(Some(&deployment)).await?;
+        let disks = director.store.disks_in_outline(&deployment).await?;
         if disks.is_empty() {
             continue;
         }

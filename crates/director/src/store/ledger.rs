@@ -397,9 +397,11 @@ mod tests {
             Self { store: Store::open(&self.url).await.unwrap(), ..self }
         }
 
-        /// Orphans have no names: a disk gets its name from the instance that it belongs to.
+        /// Orphans have no names: a disk gets its name from the instance that it belongs to. Nobody reads what orphaned VMs were made
+        /// from.
         fn keeps(mut model: Model) -> Model {
             model.orphan_disks.iter_mut().for_each(|disk| disk.name = DiskName::Managed);
+            model.orphaned_vms.iter_mut().for_each(|vm| (vm.cloud_properties, vm.wanted_env) = Default::default());
             model
         }
 

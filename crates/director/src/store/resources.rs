@@ -49,10 +49,13 @@ pub(super) fn vm(row: &AnyRow) -> Result<VmRecord, StoreError> {
 
 /// The same without what only its cloud needs, which may be megabytes: all VMs of all deployments are talked to.
 pub(super) fn vm_to_talk_to(row: &AnyRow) -> Result<VmRecord, StoreError> {
-    let mut record = vm(row)?;
+    Ok(to_talk_to(vm(row)?))
+}
+
+fn to_talk_to(mut record: VmRecord) -> VmRecord {
     (record.cloud_properties, record.wanted_env) = Default::default();
     record.networks.values_mut().for_each(|network| network.cloud_properties = Default::default());
-    Ok(record)
+    record
 }
 
 fn cid<T>(id: Result<T, windlass_contract::ids::EmptyId>) -> Result<T, StoreError> {
@@ -77,11 +80,15 @@ fn disk(row: &AnyRow) -> Result<DiskRecord, StoreError> {
 
 fn orphan_disk(row: &AnyRow) -> Result<OrphanDisk, StoreError> {
     let properties: String = row.try_get("cloud_properties")?;
+    orphan_disk_with(row, &properties)
+}
+
+fn orphan_disk_with(row: &AnyRow, properties: &str) -> Result<OrphanDisk, StoreError> {
     Ok(OrphanDisk {
         cid: cid(DiskCid::new(row.try_get::<String, _>("cid")?))?,
         cpi: row.try_get::<String, _>("cpi")?.into(),
         size: MiB(row.try_get::<i64, _>("size")? as u64),
-        cloud_properties: from_json("orphan_disks.cloud_properties", &properties)?,
+        cloud_properties: from_json("orphan_disks.cloud_properties", properties)?,
         az: row.try_get("az")?,
         deployment: row.try_get::<String, _>("deployment")?.into(),
         instance: row.try_get::<String, _>("instance")?.into(),
@@ -90,7 +97,13 @@ fn orphan_disk(row: &AnyRow) -> Result<OrphanDisk, StoreError> {
     })
 }
 
+/// How many bytes of cloud properties a list of orphaned disks has.
+const PROPERTIES_OF_ORPHANS: usize = 4 << 20;
+
 pub(super) const ORPHAN_DISK: &str = "SELECT * FROM orphan_disks WHERE cid = $1";
+const VMS_OF_DEPLOYMENT: &str =
+    "SELECT v.record, v.ready, v.spare FROM vms v JOIN instances i ON i.id = v.instance WHERE i.deployment = $1
+     ORDER BY v.created_at, v.cid";
 pub(super) const DISKS_OF_DEPLOYMENT: &str =
     "SELECT d.* FROM disks d JOIN instances i ON i.id = d.instance WHERE i.deployment = $1
      ORDER BY i.deployment, i.instance_group, i.position, d.created_at, d.cid";
@@ -98,13 +111,14 @@ pub(super) const DISKS_OF_DEPLOYMENT: &str =
 impl Store {
     /// The VMs of a deployment.
     pub(crate) async fn vms(&self, deployment: &DeploymentName) -> Result<Vec<VmRecord>, StoreError> {
-        let rows = sqlx::query(
-            "SELECT v.record, v.ready, v.spare FROM vms v JOIN instances i ON i.id = v.instance WHERE i.deployment = $1
-             ORDER BY v.created_at, v.cid",
-        )
-        .bind(deployment.as_str())
-        .fetch(self.database.pool());
+        let rows = sqlx::query(VMS_OF_DEPLOYMENT).bind(deployment.as_str()).fetch(self.database.pool());
         rows.map_err(StoreError::from).and_then(async |row| vm(&row)).try_collect().await
+    }
+
+    /// The same without what only their cloud needs.
+    pub(crate) async fn vms_to_talk_to(&self, deployment: &DeploymentName) -> Result<Vec<VmRecord>, StoreError> {
+        let rows = sqlx::query(VMS_OF_DEPLOYMENT).bind(deployment.as_str()).fetch(self.database.pool());
+        rows.map_err(StoreError::from).and_then(async |row| vm_to_talk_to(&row)).try_collect().await
     }
 
     /// The VMs of an instance.
@@ -125,22 +139,20 @@ impl Store {
         rows.iter().map(disk).collect()
     }
 
-    /// VMs that belong to no instance.
+    /// VMs that belong to no instance, without what only their clouds need to make them.
     pub(crate) async fn orphaned_vms(&self) -> Result<Vec<OrphanedVm>, StoreError> {
-        let rows =
-            sqlx::query("SELECT * FROM orphaned_vms ORDER BY orphaned_at, cid").fetch_all(self.database.pool()).await?;
-        rows.iter()
-            .map(|row| {
-                let record: String = row.try_get("record")?;
-                Ok(OrphanedVm {
-                    vm: from_json("orphaned_vms.record", &record)?,
-                    az: row.try_get("az")?,
-                    deployment: row.try_get::<String, _>("deployment")?.into(),
-                    instance: row.try_get::<String, _>("instance")?.into(),
-                    orphaned_at: row.try_get("orphaned_at")?,
-                })
+        let rows = sqlx::query("SELECT * FROM orphaned_vms ORDER BY orphaned_at, cid").fetch(self.database.pool());
+        let read = async |row: AnyRow| {
+            let record: String = row.try_get("record")?;
+            Ok(OrphanedVm {
+                vm: to_talk_to(from_json("orphaned_vms.record", &record)?),
+                az: row.try_get("az")?,
+                deployment: row.try_get::<String, _>("deployment")?.into(),
+                instance: row.try_get::<String, _>("instance")?.into(),
+                orphaned_at: row.try_get("orphaned_at")?,
             })
-            .collect()
+        };
+        rows.map_err(StoreError::from).and_then(read).try_collect().await
     }
 
     /// A VM by its cid, with its deployment.
@@ -189,11 +201,18 @@ impl Store {
         rows.map_err(StoreError::from).and_then(in_outline).try_collect().await
     }
 
-    /// Disks that belong to no instance.
+    /// Disks that belong to no instance. Beyond some megabytes of cloud properties the later ones are told without: whoever makes
+    /// and deletes deployments may leave any number of them.
     pub(crate) async fn orphan_disks(&self) -> Result<Vec<OrphanDisk>, StoreError> {
-        let rows =
-            sqlx::query("SELECT * FROM orphan_disks ORDER BY orphaned_at, cid").fetch_all(self.database.pool()).await?;
-        rows.iter().map(orphan_disk).collect()
+        let mut rows = sqlx::query("SELECT * FROM orphan_disks ORDER BY orphaned_at, cid").fetch(self.database.pool());
+        let (mut disks, mut room) = (Vec::new(), PROPERTIES_OF_ORPHANS);
+        while let Some(row) = rows.try_next().await? {
+            let properties: String = row.try_get("cloud_properties")?;
+            let left = room.checked_sub(properties.len());
+            disks.push(orphan_disk_with(&row, left.map_or("{}", |_| &properties))?);
+            room = left.unwrap_or(0);
+        }
+        Ok(disks)
     }
 
     /// Notes what the agent of a VM shows and trusts now.
@@ -216,5 +235,28 @@ impl Store {
             .execute(transaction.connection())
             .await?;
         Ok(transaction.commit().await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::TestDirector;
+
+    /// Who makes and deletes deployments leaves disks with 64 MiB of properties each time, and a list of them had them all in memory.
+    #[tokio::test]
+    async fn a_list_of_orphaned_disks_has_some_megabytes_of_properties_and_each_disk_has_its_own() {
+        let test = TestDirector::new().await;
+        let store = &test.director.store;
+        store
+            .tamper(
+                "WITH RECURSIVE count (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM count WHERE n < 3)
+                 INSERT INTO orphan_disks (cid, cpi, size, cloud_properties, deployment, instance, orphaned_at)
+                 SELECT 'disk-' || n, '', 1, '{\"x\": \"' || printf('%03000000d', n) || '\"}', 'd', 'g/1f', n FROM count",
+            )
+            .await;
+        let listed = store.orphan_disks().await.unwrap();
+        assert_eq!(listed.iter().map(|disk| disk.cloud_properties.len()).collect::<Vec<_>>(), [1, 0, 0]);
+        let third = store.orphan_disk(&listed[2].cid).await.unwrap().unwrap();
+        assert_eq!(third.cloud_properties["x"].as_str().unwrap().len(), 3_000_000);
     }
 }

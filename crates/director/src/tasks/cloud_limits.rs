@@ -109,7 +109,7 @@ async fn addresses_made_since(
     };
     let mut addresses: BTreeSet<IpAddr> = ledger.open_intents().await?.iter().flat_map(being_made_by).collect();
     if let Some(instance) = instances.first() {
-        let vms = director.store.vms(&instance.record.deployment).await?;
+        let vms = director.store.vms_to_talk_to(&instance.record.deployment).await?;
         addresses.extend(vms.iter().flat_map(|vm| agents::addresses(&vm.networks)));
     }
     Ok(addresses)

@@ -48,9 +48,10 @@ pub(super) async fn run(
         }));
     }
     all(Box::new(each.into_iter()), director.settings.max_threads).await?;
-    let left = director.store.instances(deployment).await?;
+    let left = director.store.contacts(deployment).await?;
     if let Some(instance) = left.first() {
-        return Err(TaskError::Input(format!("instance {} could not be removed; see the warnings", instance.name())));
+        let name = instance.record.name();
+        return Err(TaskError::Input(format!("instance {name} could not be removed; see the warnings")));
     }
     let stage = log.stage("Removing deployment artifacts", &[], 3);
     stage.part("Detaching stemcells").run(director.store.use_stemcells(deployment, &[])).await?;
