@@ -48,10 +48,15 @@ const RENDERINGS_OF_A_USER: usize = 2;
 /// hundred megabytes before it renders anything. Of plans without a task it is one.
 const PREPARATIONS_OF_A_USER: usize = 2;
 
-/// How many tasks of one user have a large plan, or a large deployment's records, in memory, and how many bytes of text are large. A task
-/// may take hours, and each such text as much memory as all that the director has beside it.
+/// How many tasks of one user have a large plan, or a large deployment's records, in memory, and how many bytes there are large. A task
+/// may take hours.
 const LARGE_OF_A_USER: usize = 1;
-pub(crate) const LARGE: u64 = 4 << 20;
+pub(crate) const LARGE: u64 = 16 << 20;
+
+/// What JSON takes in memory, roughly: its text, and so much more for each of its objects, and for each comma, which stands between members.
+/// An object with one member has room for three.
+pub(crate) const OF_AN_OBJECT: u64 = 400;
+pub(crate) const OF_A_MEMBER: u64 = 120;
 
 /// How many instances of one user have their files rendered for their VMs at once, and how many pieces of packed files, which are in memory
 /// until the VM has them: 130 MiB. The files of an instance may have 64 MiB, and are there twice while they are packed.
@@ -91,6 +96,8 @@ pub(crate) struct Limits {
     /// By user as well: those who read what tasks, or plans without a task, are made from.
     preparing_users: PlacesByUser,
     looking_users: PlacesByUser,
+    /// Those whose plans met others'.
+    planning_again_users: PlacesByUser,
     users_with_much: PlacesByUser,
     delivering_users: PlacesByUser,
     packing_users: PlacesByUser,
@@ -131,6 +138,7 @@ impl Default for Limits {
             planning_users: PlacesByUser::new(1),
             preparing_users: PlacesByUser::new(PREPARATIONS_OF_A_USER),
             looking_users: PlacesByUser::new(1),
+            planning_again_users: PlacesByUser::new(1),
             users_with_much: PlacesByUser::new(LARGE_OF_A_USER),
             delivering_users: PlacesByUser::new(DELIVERIES_OF_A_USER),
             packing_users: PlacesByUser::new(PACKED_OF_A_USER as usize),
@@ -245,6 +253,11 @@ impl Limits {
     /// One of a user's places to read what a task's plan is made from.
     pub(crate) async fn preparing(&self, user: &str) -> Option<OwnedSemaphorePermit> {
         self.preparing_users.of(user).acquire_owned().await.ok()
+    }
+
+    /// A user's place to plan again what met another plan.
+    pub(crate) async fn planning_again(&self, user: &str) -> Option<OwnedSemaphorePermit> {
+        self.planning_again_users.of(user).acquire_owned().await.ok()
     }
 
     /// A user's places for tasks with much in memory.

@@ -11,7 +11,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::ApiError;
-use super::permissions::{self, Permission};
+use super::input::whole;
+use super::permissions::{self, Access, Permission};
 use crate::Director;
 use crate::users::{Scopes, Users};
 use windlass_connections::Peer;
@@ -76,6 +77,37 @@ pub(super) async fn admit(
         response.headers_mut().insert(header::WWW_AUTHENTICATE, CHALLENGE);
     }
     response
+}
+
+/// Looks again whether a user may, when it is their turn and the whole request is here, and after what they read was read: until then
+/// the deployment may have been deleted, and made again by others.
+pub(super) async fn admit_again(
+    State(gate): State<Gate>,
+    parameters: RawPathParams,
+    request: Request,
+    next: Next,
+) -> Response {
+    let Permission::Deployment(access) = gate.permission else { return next.run(request).await };
+    let Some(user) = request.extensions().get::<User>().cloned() else { return next.run(request).await };
+    let request = match whole(request).await {
+        Ok(request) => request,
+        Err(error) => return error.into_response(),
+    };
+    let deployment = parameters.iter().find(|(key, _)| *key == "deployment").map(|(_, value)| value);
+    let uri = request.uri().clone();
+    let look = async || permissions::check(&gate.director, gate.permission, &user, deployment, &uri).await;
+    if let Err(refusal) = look().await {
+        return refusal.into_response();
+    }
+    let answer = next.run(request).await;
+    match access {
+        // What was done was done.
+        Access::Admin => answer,
+        Access::Read | Access::Compare => match look().await {
+            Ok(()) => answer,
+            Err(refusal) => refusal.into_response(),
+        },
+    }
 }
 
 /// Refuses what a page of somebody else lets a browser send, with the credentials that the browser remembers. Programs send

@@ -269,10 +269,9 @@ pub(super) async fn remove_by_name(
     let needed =
         |key: &str| query.get(key).ok_or_else(|| ApiError::bad_request(BAD_REQUEST, format!("'{key}' is required")));
     let (kind, name) = (needed("type")?, needed("name")?);
-    if let Some(current) = director.store.current_config(kind, name).await? {
-        user.must_with(&director, Access::Admin, current.team.as_slice())?;
-    }
-    if !director.store.delete_configs(kind, name).await? {
+    let Some(current) = director.store.current_config(kind, name).await? else { return Ok(nothing_there(&uri)) };
+    user.must_with(&director, Access::Admin, current.team.as_slice())?;
+    if !director.store.delete_configs(&current).await? {
         return Ok(nothing_there(&uri));
     }
     note(&director, &user, "delete", &format!("config/{kind}"), Some(name)).await?;

@@ -291,6 +291,8 @@ pub(super) async fn plan(
     let asker = Asker { user: &user.name, task: None, template_time, sees_values };
     let prepared = prepare(&director, &deployment, &manifest, &options, Purpose::Look, asker).await;
     let prepared = prepared.map_err(|error| ApiError::bad_request(40000, explain(&error)))?;
+    // It may have waited, and the deployment may be somebody else's by now.
+    user.must_with_deployment(&director, Access::Compare, &deployment).await?;
     let PreparedDeploy { mut plan, needs_ruby, .. } = prepared;
     plan.hide_hashes();
     let mut text = plan.describe_briefly();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 
+use axum::body::Bytes;
 use axum::extract::{FromRequest, Query, Request};
 use axum::http::{StatusCode, header};
 use serde::de::DeserializeOwned;
@@ -67,7 +68,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
         must_be_small(&request)?;
-        let body = axum::body::Bytes::from_request(request, state)
+        let body = Bytes::from_request(request, state)
             .await
             .map_err(|rejection| not_received(rejection.status(), 40000, &rejection))?;
         must_have_few_values(&body)?;
@@ -98,6 +99,16 @@ impl<S: Send + Sync> FromRequest<S> for TextBody {
         let text = String::from_request(request, state).await;
         text.map(Self).map_err(|rejection| not_received(rejection.status(), 440001, &rejection))
     }
+}
+
+/// A request when all of its body has come.
+pub(super) async fn whole(request: Request) -> Result<Request, ApiError> {
+    must_be_small(&request)?;
+    let (parts, body) = request.into_parts();
+    let body = Bytes::from_request(Request::from_parts(parts.clone(), body), &())
+        .await
+        .map_err(|rejection| not_received(rejection.status(), 40000, &rejection))?;
+    Ok(Request::from_parts(parts, body.into()))
 }
 
 /// What says that it is too large is refused before it comes.

@@ -9,6 +9,7 @@ use windlass_planning::plan::{Selection, Wish};
 
 use super::deployments::{must_exist, must_include};
 use super::input::{JsonBody, Parameters};
+use super::permissions::Access;
 use super::{ApiError, Shared, User, queue};
 use crate::tasks::{InstanceChange, Job, SshRequest};
 
@@ -49,11 +50,15 @@ pub(super) struct Ignore {
 
 pub(super) async fn ignore(
     State(director): Shared,
+    Extension(user): Extension<User>,
     Path((deployment, group, id)): Path<(DeploymentName, String, IndexOrId)>,
     JsonBody(Ignore { ignore }): JsonBody<Ignore>,
 ) -> Result<(), ApiError> {
     let selection = Selection { group: Some(group), instance: Some(id) };
-    for instance in must_include(&director, &deployment, &selection).await? {
+    let instances = must_include(&director, &deployment, &selection).await?;
+    // They are the user's if the deployment still is.
+    user.must_with_deployment(&director, Access::Admin, &deployment).await?;
+    for instance in instances {
         director.store.set_ignored(&instance, ignore).await?;
     }
     Ok(())

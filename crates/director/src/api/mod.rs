@@ -71,15 +71,15 @@ type Shared = axum::extract::State<Arc<Director>>;
 const LARGEST_DOCUMENT: usize = 2 << 20;
 
 pub(crate) fn router(director: Arc<Director>) -> Router {
-    let gate = |permission: Permission| {
-        let gate = auth::Gate { director: director.clone(), permission };
-        axum::middleware::from_fn_with_state(gate, auth::admit)
-    };
+    let state = |permission: Permission| auth::Gate { director: director.clone(), permission };
+    let gate = |permission| axum::middleware::from_fn_with_state(state(permission), auth::admit);
+    let gate_after_turn = |permission| axum::middleware::from_fn_with_state(state(permission), auth::admit_again);
     let turn = axum::middleware::from_fn_with_state(director.clone(), turns::in_turn);
     let mut router = Router::new();
     for (permission, routes) in routes() {
         let routes = routes.layer(DefaultBodyLimit::max(LARGEST_DOCUMENT));
-        router = router.merge(routes.route_layer(turn.clone()).route_layer(gate(permission)));
+        let routes = routes.route_layer(gate_after_turn(permission)).route_layer(turn.clone());
+        router = router.merge(routes.route_layer(gate(permission)));
     }
     for (permission, routes) in streams() {
         router = router.merge(routes.layer(DefaultBodyLimit::disable()).route_layer(gate(permission)));

@@ -443,7 +443,8 @@ async fn old_versions_of_a_teams_configs_have_a_limit() {
     for number in 0..20 {
         let name = format!("n{number}");
         add(&name).await;
-        assert!(store.delete_configs("notes", &name).await.unwrap());
+        let current = store.current_config("notes", &name).await.unwrap().unwrap();
+        assert!(store.delete_configs(&current).await.unwrap());
     }
     let mut kept = 0;
     for id in 1..100 {
@@ -519,4 +520,68 @@ async fn logs_that_were_fetched_are_for_the_teams_of_their_deployment() {
     for user in ["bank-admin", "admin"] {
         assert_eq!(fetch(user).await, (StatusCode::OK, "secrets".to_owned()));
     }
+}
+
+/// A request that waited, for its turn or for its own body, was judged by whose the deployment was before: it read what another team
+/// had deployed there meanwhile, and changed it.
+#[tokio::test]
+async fn whose_a_deployment_is_counts_when_a_request_has_its_turn() {
+    use crate::limits::LISTS_OF_A_USER;
+    let patience = std::time::Duration::from_millis(100);
+    let bench = TestDirector::new().await;
+    let director = &bench.director;
+    let store = &director.store;
+    store.add_deployment(&"vault".into(), &["shop".to_owned()]).await.unwrap();
+    store
+        .begin_instances(&[windlass_operations::testing::new_instance_record("vault", "db", "1f")], &[])
+        .await
+        .unwrap();
+    for (method, path, body) in [
+        (Method::GET, "/deployments/vault", ""),
+        (Method::GET, "/deployments/vault/instances", ""),
+        (Method::POST, "/deployments/vault/diff?redact=false", "name: vault\n"),
+        (Method::PUT, "/deployments/vault/instance_groups/db/1f/ignore", "{\"ignore\": true}"),
+        (Method::GET, "/deployments/vault", ""),
+    ] {
+        store.tamper("UPDATE deployment_teams SET team = 'shop'").await;
+        let mut places = Vec::new();
+        for _ in 0..LISTS_OF_A_USER {
+            places.push(director.limits.list_of(director.users.party("shop-admin")).await);
+        }
+        let (send, receive) = tokio::sync::oneshot::channel::<&str>();
+        let late = futures_util::stream::once(async { receive.await.map_err(std::io::Error::other) });
+        let request = Request::builder().method(method.clone()).uri(path);
+        let request = request.header(header::AUTHORIZATION, bench.basic("shop-admin"));
+        let body_comes_late = method != Method::GET;
+        let body_of = match body_comes_late {
+            true => axum::body::Body::from_stream(late),
+            false => body.into(),
+        };
+        let mut answer = std::pin::pin!(bench.answer(request.body(body_of).unwrap()));
+        assert!(tokio::time::timeout(patience, &mut answer).await.is_err(), "{path} does not wait");
+        store.tamper("UPDATE deployment_teams SET team = 'bank'").await;
+        drop(places);
+        if body_comes_late {
+            send.send(body).unwrap();
+        }
+        let (status, said) = answer.await;
+        assert_eq!(status, StatusCode::UNAUTHORIZED, "{path}: {said}");
+        let record = store.instance(&"1f".into()).await.unwrap().unwrap();
+        assert!(!record.ignored, "{path}");
+    }
+}
+
+/// A team that deleted a config that was not there yet deleted what another one made in the same moment.
+#[tokio::test]
+async fn a_config_that_others_make_while_one_of_its_name_is_deleted_stays() {
+    let bench = with_a_team().await;
+    let store = &bench.director.store;
+    let current = store.current_config("cloud", "shop").await.unwrap().unwrap();
+    let of_others =
+        crate::store::NewConfig { team: Some("bank"), ..crate::store::NewConfig::new("cloud", "shop", "azs: []\n") };
+    store.add_config(of_others, |_| true).await.unwrap();
+    assert!(store.delete_configs(&current).await.unwrap());
+    assert_eq!(store.current_config("cloud", "shop").await.unwrap().unwrap().team.as_deref(), Some("bank"));
+    let delete = bench.send(Some("shop-admin"), Method::DELETE, "/configs?type=cloud&name=none", "").await;
+    assert_eq!(delete.0, StatusCode::NOT_FOUND);
 }

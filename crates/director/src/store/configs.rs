@@ -286,11 +286,14 @@ impl Store {
         Ok(AddConfig::Current(added))
     }
 
-    /// Deletes all versions of a type and name; says whether there were any. Deployments keep those that they use.
-    pub(crate) async fn delete_configs(&self, kind: &str, name: &str) -> Result<bool, StoreError> {
-        let statement = sqlx::query("UPDATE configs SET deleted = 1 WHERE deleted = 0 AND type = $1 AND name = $2")
-            .bind(kind)
-            .bind(name);
+    /// Deletes a current version with all those before it; says whether there were any. One that somebody added meanwhile stays.
+    /// Deployments keep those that they use.
+    pub(crate) async fn delete_configs(&self, current: &ConfigRecord) -> Result<bool, StoreError> {
+        let statement =
+            sqlx::query("UPDATE configs SET deleted = 1 WHERE deleted = 0 AND type = $1 AND name = $2 AND id <= $3")
+                .bind(current.kind.as_str())
+                .bind(current.name.as_str())
+                .bind(current.id);
         let deleted = self.database.execute(statement).await?;
         Ok(deleted > 0)
     }

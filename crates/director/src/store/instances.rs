@@ -7,13 +7,14 @@ use futures_util::TryStreamExt;
 use serde::Deserialize;
 use windlass_contract::Networks;
 use windlass_database::sqlx::any::AnyRow;
-use windlass_database::sqlx::{self, Row};
+use windlass_database::sqlx::{self, AssertSqlSafe, Row};
 use windlass_planning::names::{DeploymentName, InstanceId, InstanceName};
 use windlass_planning::plan::{InstanceSpec, reserved_addresses};
 use windlass_planning::records::{InstanceRecord, InstanceState};
 use windlass_planning::software::Software;
 
 use super::{Store, StoreError, optional_json, to_json};
+use crate::limits::{OF_A_MEMBER, OF_AN_OBJECT};
 
 const GENERATION: &str = "generation";
 
@@ -103,19 +104,25 @@ impl Store {
         rows.map_err(StoreError::from).and_then(async |row| read(&row)).try_collect().await
     }
 
-    /// How many bytes of text are on record of a deployment's instances, VMs and disks.
-    pub(crate) async fn size_of_records(&self, deployment: &DeploymentName) -> Result<u64, StoreError> {
-        let size: i64 = sqlx::query_scalar(
+    /// How many bytes of memory a deployment's instances, VMs and disks take when they are read, roughly.
+    pub(crate) async fn memory_of_records(&self, deployment: &DeploymentName) -> Result<u64, StoreError> {
+        let of = |column: &str| {
+            let count = |letter: char| format!("(LENGTH({column}) - LENGTH(REPLACE({column}, '{letter}', '')))");
+            let (objects, commas) = (count('{'), count(','));
+            format!("COALESCE(LENGTH({column}) + {OF_AN_OBJECT} * {objects} + {OF_A_MEMBER} * {commas}, 0)")
+        };
+        let (spec, applied, record, properties) = (of("spec"), of("applied"), of("v.record"), of("d.cloud_properties"));
+        let statement = format!(
             "SELECT CAST(
-                (SELECT COALESCE(SUM(COALESCE(LENGTH(spec), 0) + CASE WHEN applied = spec THEN 0 ELSE COALESCE(LENGTH(applied), 0) END), 0)
-                    FROM instances WHERE deployment = $1)
-                + (SELECT COALESCE(SUM(LENGTH(v.record)), 0) FROM vms v JOIN instances i ON i.id = v.instance WHERE i.deployment = $1)
-                + (SELECT COALESCE(SUM(LENGTH(d.cloud_properties)), 0) FROM disks d JOIN instances i ON i.id = d.instance
-                    WHERE i.deployment = $1) AS BIGINT)",
-        )
-        .bind(deployment.as_str())
-        .fetch_one(self.database.pool())
-        .await?;
+                (SELECT COALESCE(SUM({spec} + CASE WHEN applied = spec THEN 0 ELSE {applied} END), 0) FROM instances WHERE deployment = $1)
+                + (SELECT COALESCE(SUM({record}), 0) FROM vms v JOIN instances i ON i.id = v.instance WHERE i.deployment = $1)
+                + (SELECT COALESCE(SUM({properties}), 0) FROM disks d JOIN instances i ON i.id = d.instance WHERE i.deployment = $1)
+             AS BIGINT)"
+        );
+        let size: i64 = sqlx::query_scalar(AssertSqlSafe(statement))
+            .bind(deployment.as_str())
+            .fetch_one(self.database.pool())
+            .await?;
         Ok(size.unsigned_abs())
     }
 

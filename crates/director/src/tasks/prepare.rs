@@ -99,7 +99,7 @@ impl Asker<'_> {
     }
 
     /// A place to read what the plan is made from.
-    async fn place(&self, director: &Director) -> Result<Option<OwnedSemaphorePermit>, TaskError> {
+    pub(super) async fn place(&self, director: &Director) -> Result<Option<OwnedSemaphorePermit>, TaskError> {
         let party = director.users.party(self.user);
         match self.task {
             None => Ok(director.limits.preparing_without_task(party).await),

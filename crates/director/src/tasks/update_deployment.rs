@@ -16,13 +16,16 @@ use windlass_planning::records::{InstanceRecord, InstanceState};
 use super::execute::{self, Execution, Failures};
 use super::instance_event::with_event;
 use super::log::EventPart;
-use super::prepare::{Asker, PreparedDeploy, Purpose, must_have_cloud_config, prepare, prepare_in_place, reload_one};
+use super::prepare::{Asker, PreparedDeploy, Purpose, must_have_cloud_config, prepare_in_place, reload_one};
 use super::{
     DeployOptions, OutputKind, TaskError, TaskLog, compile, failed_jobs, large, lock_deployment,
     lock_deployment_to_come, resumption,
 };
 use crate::Director;
 use crate::store::StoreError;
+
+/// How often a deploy plans until nobody else has taken what its plan needs.
+const PLANS_OF_A_DEPLOY: usize = 30;
 
 pub(super) async fn run(
     director: &Arc<Director>,
@@ -89,7 +92,8 @@ pub(super) async fn prepare_and_reserve(
 }
 
 /// None if the plan is large, and the task has no place for such. Deployments are planned side by side; one that finds its addresses
-/// taken by another, or a release or stemcell gone, plans once more while nobody else reserves any addresses.
+/// taken by another, or a release or stemcell gone, plans once more. Of those of one user one at a time does, so that they come to an end; others
+/// wait for none of it, because a plan may take minutes.
 async fn prepare_and_reserve_in_place(
     director: &Director,
     log: &TaskLog,
@@ -100,29 +104,35 @@ async fn prepare_and_reserve_in_place(
     let purpose = if options.dry_run { Purpose::Look } else { Purpose::Deploy(log.task()) };
     let template_time = director.settings.template_time;
     let asker = Asker { user: log.user(), task: Some(log), template_time, sees_values: true };
-    let mut prepared = prepare(director, deployment, manifest, options, purpose, asker).await?;
-    if !large::may_keep(director, log, &prepared.plan).await? {
-        return Ok(None);
-    }
-    must_have_space(director, log, options)?;
-    let turn = director.limits.addresses().await;
-    match reserve(director, log, &prepared, options).await {
-        Err(error @ (StoreError::AddressTaken(_) | StoreError::Gone(_))) => {
-            log.debug(&format!("planning once more: {error}"));
-            // It stays in its place: others wait for the addresses meanwhile.
-            let place = prepared.place.take();
-            drop(prepared);
-            prepared = prepare_in_place(director, deployment, manifest, options, purpose, asker, place).await?;
-            if !large::may_keep(director, log, &prepared.plan).await? {
-                return Ok(None);
-            }
-            reserve(director, log, &prepared, options).await?;
-            drop(turn);
+    let mut place = asker.place(director).await?;
+    let mut turn = None;
+    let mut plans = 0;
+    loop {
+        plans += 1;
+        let mut prepared = prepare_in_place(director, deployment, manifest, options, purpose, asker, place).await?;
+        if !large::may_keep(director, log, &prepared.plan).await? {
+            return Ok(None);
         }
-        reserved => reserved?,
+        must_have_space(director, log, options)?;
+        match reserve(director, log, &prepared, options).await {
+            Err(error @ (StoreError::AddressTaken(_) | StoreError::Gone(_))) if plans < PLANS_OF_A_DEPLOY => {
+                log.debug(&format!("planning once more: {error}"));
+                // It keeps the place that it has: others of its user wait for it already.
+                place = prepared.place.take();
+                drop(prepared);
+            }
+            reserved => {
+                reserved?;
+                prepared.keep_the_plan_alone();
+                return Ok(Some(prepared));
+            }
+        }
+        if turn.is_none() {
+            let user = director.users.party(log.user());
+            turn =
+                log.unless_cancelled(async { Ok::<_, TaskError>(director.limits.planning_again(user).await) }).await?;
+        }
     }
-    prepared.keep_the_plan_alone();
-    Ok(Some(prepared))
 }
 
 /// A plan has megabytes in the database, and what instances are brought to as many.
@@ -136,6 +146,7 @@ fn must_have_space(director: &Director, log: &TaskLog, options: &DeployOptions) 
     Err(TaskError::refused(100, reason.to_owned()))
 }
 
+/// Reserves what a plan needs, while nobody else reserves any addresses.
 async fn reserve(
     director: &Director,
     log: &TaskLog,
@@ -146,6 +157,7 @@ async fn reserve(
     if options.dry_run {
         return Ok(());
     }
+    let _turn = director.limits.addresses().await;
     log.count(director.store.save_plan(log.task(), &prepared.plan).await?);
     director.store.also_use_stemcells(&prepared.plan.deployment, &prepared.stemcells).await?;
     director.store.also_use_releases(&prepared.plan.deployment, &prepared.releases).await?;
@@ -390,6 +402,7 @@ pub(super) async fn all(mut waiting: Waiting<'_>, at_once: usize) -> Result<(), 
 mod tests {
     use super::*;
     use crate::store::NewConfig;
+    use crate::tasks::prepare;
     use crate::testing::TestDirector;
     use windlass_planning::records::ReleaseRecord;
 
@@ -412,7 +425,14 @@ mod tests {
         let options = DeployOptions { verbatim: true, ..DeployOptions::default() };
         let log = TaskLog::open(&test.director, 1).unwrap();
         let shop = "shop".into();
-        let deploy = prepare_and_reserve(&test.director, &log, &shop, manifest, &options);
+        let mut deploy = std::pin::pin!(prepare_and_reserve(&test.director, &log, &shop, manifest, &options));
+        // What plans again, which may take minutes, waits for its user's other plans, and nobody waits for it.
+        let limits = &test.director.limits;
+        let turn = limits.planning_again(test.director.users.party(log.user())).await;
+        let patience = std::time::Duration::from_secs(1);
+        assert!(tokio::time::timeout(patience, &mut deploy).await.is_err(), "it plans beside another of its user");
+        assert!(tokio::time::timeout(patience, limits.addresses()).await.is_ok(), "all others wait");
+        drop(turn);
         let error = windlass_contract::explain(&deploy.await.map(drop).unwrap_err());
         assert!(error.starts_with("a release that this deployment uses was deleted while it was planned"), "{error}");
     }
