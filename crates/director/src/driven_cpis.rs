@@ -62,23 +62,51 @@ impl Drivers {
         self.driven(vec![CpiName::Default], &self.settings.cpi, Object::new())
     }
 
-    /// The CPIs of a cpi config.
+    /// The CPIs of a cpi config. One that this director cannot drive is told in its log and left out, so that the others work, and
+    /// somebody can send another config.
     pub(crate) fn configured(&self, config: &CpiConfig) -> Result<Vec<DrivenCpi>, BuiltInError> {
-        config.cpis.iter().map(|entry| self.of_entry(entry)).collect()
+        let mut driven = Vec::new();
+        for entry in &config.cpis {
+            let choice = self.choice(entry);
+            match self.must_be_possible(&choice) {
+                Ok(()) => driven.push(self.driven(entry.names(), &choice, entry.properties.clone())?),
+                Err(error) => {
+                    tracing::error!(cpi = entry.name, error = explain(&error), "a CPI of the cpi config is left out")
+                }
+            }
+        }
+        Ok(driven)
     }
 
-    fn of_entry(&self, entry: &CpiEntry) -> Result<DrivenCpi, BuiltInError> {
+    /// Why a cpi config cannot be used; none if it can.
+    pub(crate) fn refusal(&self, config: &CpiConfig) -> Option<String> {
+        let refusal = |entry: &CpiEntry| {
+            let error = self.must_be_possible(&self.choice(entry)).err()?;
+            Some(format!("the CPI '{}': {error}", entry.name))
+        };
+        config.cpis.iter().find_map(refusal)
+    }
+
+    fn choice(&self, entry: &CpiEntry) -> CpiChoice {
         let path = |path: &str| CpiChoice::named(path, None, Vec::new());
-        let choice = match (&entry.exec_path, entry.kind.as_str(), &self.settings.cpi) {
-            (Some(exec), ..) => CpiChoice::named(&exec.display().to_string(), None, entry.arguments.clone()),
+        match (&entry.exec_path, entry.kind.as_str(), &self.settings.cpi) {
+            (Some(exec), ..) => {
+                CpiChoice::named(&exec.display().to_string(), entry.config.clone(), entry.arguments.clone())
+            }
             // With the configuration that the operator gave to it.
             (None, "local", own @ CpiChoice::Local { .. })
             | (None, "incus", own @ CpiChoice::Incus { .. })
             | (None, "sim", own @ CpiChoice::Sim { .. }) => own.clone(),
             (None, built_in @ ("local" | "incus" | "sim"), _) => path(built_in),
             (None, kind, _) => self.of_type(kind),
-        };
-        self.driven(entry.names(), &choice, entry.properties.clone())
+        }
+    }
+
+    fn must_be_possible(&self, choice: &CpiChoice) -> Result<(), BuiltInError> {
+        match choice {
+            CpiChoice::Local { .. } if self.settings.shared_dir.is_some() => Err(BuiltInError::OnOneMachine),
+            _ => Ok(()),
+        }
     }
 
     /// The CPI of a type: installed under that name, or under the name that BOSH's releases give to its job, or where BOSH
@@ -94,9 +122,7 @@ impl Drivers {
 
     fn driven(&self, names: Vec<CpiName>, choice: &CpiChoice, properties: Object) -> Result<DrivenCpi, BuiltInError> {
         let Settings { isolation, preferred_version, cpi_deadline, enable_cpi_resize_disk, .. } = &self.settings;
-        if self.settings.shared_dir.is_some() && matches!(choice, CpiChoice::Local { .. }) {
-            return Err(BuiltInError::OnOneMachine);
-        }
+        self.must_be_possible(choice)?;
         let command = built_in::command(choice, &self.own_cpi, *isolation, &self.folders)?;
         let options = CpiOptions {
             director_uuid: self.director_uuid.clone(),
@@ -190,6 +216,37 @@ mod tests {
         assert_eq!(drivers.of_type("aws"), aws);
         let command = built_in::command(&aws, &drivers.own_cpi, Default::default(), &drivers.folders).unwrap();
         assert!(command.executable.ends_with("cpis/aws/cpi") && command.environment == Environment::Director);
+    }
+
+    /// A director could not be started any more after `update-cpi-config` with such an entry.
+    #[test]
+    fn a_cloud_on_one_machine_is_left_out_by_directors_that_share_their_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            shared_dir: Some("/shared".into()),
+            cpi: CpiChoice::Sim { config: None },
+            ..Settings::default()
+        };
+        let drivers = drivers(&folder, settings);
+        let both = config("cpis: [{name: here, type: local}, {name: there, type: aws}]\n");
+        let names: Vec<_> = drivers.configured(&both).unwrap().into_iter().flat_map(|driven| driven.names).collect();
+        assert_eq!(names, [CpiName::Named("there".into())]);
+        let refusal = drivers.refusal(&both).unwrap();
+        assert!(refusal.starts_with("the CPI 'here': ") && refusal.contains("on one machine"), "{refusal}");
+        assert_eq!(drivers.refusal(&config("cpis: [{name: there, type: aws}]\n")), None);
+        assert!(drivers.default_cpi().is_ok());
+    }
+
+    #[test]
+    fn an_executable_of_a_cpi_config_gets_the_path_of_its_configuration_where_it_wants_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let config =
+            config("cpis: [{name: a, type: x, exec_path: bin/cpi, config: /a.json, arguments: ['-c={config}']}]\n");
+        let CpiChoice::Executable { arguments, .. } = drivers(&folder, Settings::default()).choice(&config.cpis[0])
+        else {
+            panic!("no executable");
+        };
+        assert_eq!(arguments, ["-c=/a.json"]);
     }
 
     /// Clouds of others that say they resized a disk may have done nothing.

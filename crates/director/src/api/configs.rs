@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use windlass_contract::director::{CloudConfig, Config, ConfigConflict, Diff};
 use windlass_manifest::{Content, Document};
 use windlass_operations::clock;
-use windlass_planning::desired::Configs;
+use windlass_planning::desired::{Configs, Findings};
 use windlass_planning::diff::diff;
 use windlass_planning::records::ConfigRecord;
 
@@ -317,7 +317,12 @@ async fn check(
         drop(document);
         let (kind, name, content) = (kind.to_owned(), name.to_owned(), content.to_owned());
         let new = ConfigRecord { id: 0, kind, name, content, created_at: clock::now(), team };
-        Ok(Configs::check(&new, &current))
+        let mut findings = Configs::check(&new, &current);
+        if let Some(drivers) = &director.drivers {
+            let cpis = Configs::read([&new], &mut Findings::new()).cpis;
+            drivers.refusal(&cpis).into_iter().for_each(|reason| findings.say(reason));
+        }
+        Ok(findings)
     };
     let findings = director.limits.heavily(check).await?;
     if findings.is_clean() {

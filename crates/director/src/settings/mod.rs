@@ -48,6 +48,7 @@ use std::time::Duration;
 use windlass_blobs::BlobstoreChoice;
 use windlass_contract::{ApiVersion, Object, Secret};
 pub use windlass_pki::Lifetimes;
+use windlass_planning::desired::CONFIG_PATH;
 pub use windlass_variables::{ExternalSettings, KeySource};
 
 pub use crate::fencing::FencingSettings;
@@ -180,9 +181,6 @@ pub enum CpiChoice {
     },
 }
 
-/// Stands for the path of a CPI's configuration in its arguments.
-const CONFIG: &str = "{config}";
-
 impl CpiChoice {
     /// `local`, `incus`, `sim` or the path of an executable, with a configuration or without one. CPIs take their configuration by
     /// flags of their own, so an argument says with `{config}` where its path goes; without that it follows `--config`.
@@ -194,8 +192,8 @@ impl CpiChoice {
             path => {
                 let config = config.map(|config| config.display().to_string());
                 match config {
-                    Some(config) if arguments.iter().any(|argument| argument.contains(CONFIG)) => {
-                        arguments.iter_mut().for_each(|argument| *argument = argument.replace(CONFIG, &config));
+                    Some(config) if arguments.iter().any(|argument| argument.contains(CONFIG_PATH)) => {
+                        arguments.iter_mut().for_each(|argument| *argument = argument.replace(CONFIG_PATH, &config));
                     }
                     Some(config) => arguments.extend(["--config".to_owned(), config]),
                     None => {}

@@ -26,6 +26,8 @@ pub struct CpiEntry {
     pub exec_path: Option<PathBuf>,
     /// What the executable is started with.
     pub arguments: Vec<String>,
+    /// A file that the executable is started with.
+    pub config: Option<PathBuf>,
     /// Go into the context of every request; they hold secrets.
     pub properties: Object,
     /// Earlier names of the same CPI.
@@ -44,7 +46,10 @@ impl CpiEntry {
     }
 }
 
-const CPI_KEYS: [&str; 6] = ["name", "type", "exec_path", "arguments", "properties", "migrated_from"];
+const CPI_KEYS: [&str; 7] = ["name", "type", "exec_path", "config", "arguments", "properties", "migrated_from"];
+
+/// In an argument, the path of the configuration.
+pub const CONFIG_PATH: &str = "{config}";
 
 impl CpiConfig {
     /// Each CPI's name, with the earlier names of the same one.
@@ -59,8 +64,23 @@ impl CpiConfig {
         for at in root.list("cpis") {
             let Some(mut fields) = Fields::of(&at, &CPI_KEYS, root.findings()) else { continue };
             let (name, kind) = (fields.name(), fields.text("type"));
-            let exec_path = fields.optional_text("exec_path").map(|path| path.value.into());
-            let arguments = fields.texts("arguments").into_iter().map(|argument| argument.value).collect();
+            let exec_path: Option<PathBuf> = fields.optional_text("exec_path").map(|path| path.value.into());
+            let config = fields.optional_text("config");
+            let arguments = fields.texts("arguments");
+            if let Some(config) = config.as_ref().filter(|_| exec_path.is_none()) {
+                fields.findings().push(config.problem("is for an executable that 'exec_path' names"));
+            }
+            if let Some(argument) = arguments.iter().find(|argument| argument.value.contains(CONFIG_PATH))
+                && config.is_none()
+            {
+                fields.findings().push(
+                    argument.problem(format!(
+                        "'{CONFIG_PATH}' stands for the path that 'config' says; there is no 'config'"
+                    )),
+                );
+            }
+            let config = config.map(|path| path.value.into());
+            let arguments = arguments.into_iter().map(|argument| argument.value).collect();
             let properties = fields.object("properties");
             let mut migrated_from = Vec::new();
             for earlier in fields.list("migrated_from") {
@@ -75,7 +95,7 @@ impl CpiConfig {
                 continue;
             }
             let (name, kind) = (name.value, kind.value);
-            self.cpis.push(CpiEntry { name, kind, exec_path, arguments, properties, migrated_from });
+            self.cpis.push(CpiEntry { name, kind, exec_path, arguments, config, properties, migrated_from });
         }
     }
 
@@ -132,5 +152,19 @@ mod tests {
         assert!(findings.to_string().contains("cpis[1].name: the CPI 'a' is there already"), "{findings}");
         assert!(findings.to_string().contains("cpis[2].name: is required"), "{findings}");
         assert!(!read("{}").1.is_clean());
+    }
+
+    #[test]
+    fn a_configuration_is_for_an_executable_and_arguments_name_one_that_is_there() {
+        let (config, findings) =
+            read("cpis: [{name: a, type: x, exec_path: bin/cpi, config: a.json, arguments: ['-c={config}']}]\n");
+        assert!(findings.is_clean(), "{findings}");
+        assert_eq!(config.cpis[0].config.as_deref(), Some(std::path::Path::new("a.json")));
+        let (_, findings) = read(
+            "cpis: [{name: a, type: sim, config: a.json}, {name: b, type: x, exec_path: bin/cpi, arguments: ['{config}']}]\n",
+        );
+        let told = findings.to_string();
+        assert!(told.contains("cpis[0].config: is for an executable that 'exec_path' names"), "{told}");
+        assert!(told.contains("cpis[1].arguments[0]: '{config}' stands for the path that 'config' says"), "{told}");
     }
 }

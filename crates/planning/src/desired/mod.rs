@@ -35,7 +35,7 @@ pub use addresses::AddressRange;
 pub use cloud_config::{Az, CloudConfig, DiskType, Section, VmType};
 pub use compilation::Compilation;
 pub use configs::Configs;
-pub use cpi_config::{CpiConfig, CpiEntry};
+pub use cpi_config::{CONFIG_PATH, CpiConfig, CpiEntry};
 pub use deployment::DeploymentManifest;
 pub use export::{Export, resolve_export, stemcell_of};
 pub use instance_group::{DiskSize, GroupNetwork, InstanceGroup, Lifecycle, MigratedFrom, VmSize, WantedDisk};
