@@ -138,8 +138,12 @@ impl AcceptLoop {
             let accepted = tokio::select! {
                 stopped = &mut stop => return stopped,
                 accepted = self.listener.accept() => accepted,
+                Some(_) = self.connections.join_next() => {
+                    self.forget_ended();
+                    continue;
+                }
             };
-            while self.connections.try_join_next().is_some() {}
+            self.forget_ended();
             match accepted {
                 Ok((stream, address)) if self.has_room() => {
                     let peer = Peer::new(address);
@@ -169,13 +173,15 @@ impl AcceptLoop {
         let _ = tokio::time::timeout(patience, async { while connections.join_next().await.is_some() {} }).await;
     }
 
+    /// Gives the memory of connections back that have ended: a task keeps its own until nobody knows it any more.
+    fn forget_ended(&mut self) {
+        while self.connections.try_join_next().is_some() {}
+        self.places.retain(|place| !place.task.is_finished());
+    }
+
     /// Whether there is a place, if need be that of the oldest connection that does not keep its own. Where a user has more than a share,
     /// newcomers do not send each other away before they could say who they are.
     fn has_room(&mut self) -> bool {
-        if self.places.len() < self.limits.connections {
-            return true;
-        }
-        self.places.retain(|place| !place.task.is_finished());
         if self.places.len() < self.limits.connections {
             return true;
         }

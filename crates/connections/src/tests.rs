@@ -228,3 +228,25 @@ async fn the_end_waits_for_answers_under_way_and_for_nothing_else() {
     assert!(heard(&mut working).await.starts_with("HTTP/1.1 200"));
     server.serving.await.unwrap();
 }
+
+/// A director that asks a thousand agents on one machine left ten kilobytes in each of them for each of its calls, a gigabyte in all.
+#[tokio::test]
+async fn nothing_is_kept_of_connections_that_have_ended() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let tally = Arc::<Tally>::default();
+    let mut accept_loop = AcceptLoop::new(listener, Limits::default(), tally.clone());
+    let callers = async {
+        for _ in 0..50 {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(b"GET / HTTP/1.1\r\nconnection: close\r\n\r\n").await.unwrap();
+            stream.read_to_end(&mut Vec::new()).await.unwrap();
+        }
+        while tally.open.load(Ordering::Relaxed) > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    accept_loop.serve(Echo, callers).await;
+    assert_eq!((accept_loop.places.len(), accept_loop.connections.len()), (0, 0));
+}

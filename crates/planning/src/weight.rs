@@ -6,6 +6,8 @@ use windlass_contract::Object;
 
 /// What the copies in a plan may take together, in bytes, roughly. An instance takes some thousand of them.
 const MOST: usize = 64 << 20;
+/// The same for a team. While its plan is stored, it is in memory several times.
+const MOST_OF_A_TEAM: usize = 40 << 20;
 /// What the copies for groups may take: a plan has them more than once.
 const MOST_OF_GROUPS: usize = 24 << 20;
 
@@ -49,15 +51,13 @@ pub(crate) struct Room {
     is_spent: bool,
 }
 
-impl Default for Room {
-    fn default() -> Self {
-        Self::of(MOST)
-    }
-}
-
 impl Room {
     fn of(most: usize) -> Self {
         Self { most, left: most, is_spent: false }
+    }
+
+    pub(crate) fn for_instances(is_of_team: bool) -> Self {
+        Self::of(if is_of_team { MOST_OF_A_TEAM } else { MOST })
     }
 
     pub(crate) fn for_groups() -> Self {
@@ -121,7 +121,8 @@ mod tests {
 
     #[test]
     fn room_ends_once_and_for_all() {
-        let mut room = Room::default();
+        assert!(Room::for_instances(true).take(MOST).unwrap_err().contains("more than 40 MiB"));
+        let mut room = Room::for_instances(false);
         room.take(MOST).unwrap();
         assert!(!room.is_spent());
         let told = room.take(1).unwrap_err();

@@ -97,12 +97,11 @@ fn memory_kib(machine: &Machine) -> u64 {
 #[tokio::test]
 async fn an_agent_does_not_grow_with_the_number_of_its_callers() {
     let machine = Machine::started().await;
-    // What it keeps for reuse is full by then.
-    for _ in 0..300 {
+    for _ in 0..5 {
         machine.director().ping().await.unwrap();
     }
     let before = memory_kib(&machine);
-    for _ in 0..200 {
+    for _ in 0..100 {
         machine.director().ping().await.unwrap();
     }
     let grown = memory_kib(&machine).saturating_sub(before);

@@ -52,6 +52,11 @@ impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         match error {
             error if error.is_full() => Self::full(&error),
+            error if error.is_away() => {
+                tracing::error!(error = explain(&error), "the database is away");
+                let description = "the director's database does not answer; try again";
+                Self::with_status(StatusCode::SERVICE_UNAVAILABLE, 100, description)
+            }
             error if error.is_overtaken() => {
                 let description = "another director took over, and nothing was changed; ask that one";
                 Self::with_status(StatusCode::SERVICE_UNAVAILABLE, 100, description)

@@ -29,7 +29,7 @@ where
 }
 
 fn may_pass(error: &StoreError) -> bool {
-    error.is_full() || matches!(error, StoreError::Database(error) if windlass_database::is_away(error))
+    error.is_full() || error.is_away()
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Instances, and the addresses that belong to them.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -184,12 +185,17 @@ impl Store {
     /// never get the same address.
     pub(crate) async fn begin_instances(
         &self,
-        instances: &[InstanceRecord],
+        instances: impl IntoIterator<Item: Borrow<InstanceRecord>>,
         software: &[Software],
     ) -> Result<(), StoreError> {
         let mut transaction = self.database.begin().await?;
         super::software::keep(&mut transaction, software).await?;
+        let mut reserved = Vec::new();
         for instance in instances {
+            let instance: &InstanceRecord = instance.borrow();
+            let addresses = instance.spec.iter().flat_map(InstanceSpec::reserved_addresses);
+            let addresses = addresses.map(|(network, address)| (network.to_owned(), address));
+            reserved.push((instance.id.clone(), addresses.collect::<Vec<_>>()));
             let spec = instance.spec.as_ref().map(|spec| to_json("spec", spec)).transpose()?;
             sqlx::query(
                 "INSERT INTO instances (id, deployment, instance_group, position, az, bootstrap, state, spec, converged, software,
@@ -218,21 +224,21 @@ impl Store {
             .execute(transaction.connection())
             .await?;
         // Two instances may swap addresses, so all are released before any is taken.
-        for instance in instances {
+        for (id, _) in &reserved {
             sqlx::query("DELETE FROM addresses WHERE instance = $1")
-                .bind(instance.id.as_str())
+                .bind(id.as_str())
                 .execute(transaction.connection())
                 .await?;
         }
-        for instance in instances {
-            for (network, address) in instance.spec.iter().flat_map(InstanceSpec::reserved_addresses) {
+        for (id, addresses) in &reserved {
+            for (network, address) in addresses {
                 sqlx::query("INSERT INTO addresses (address, instance, network) VALUES ($1, $2, $3)")
                     .bind(address.to_string())
-                    .bind(instance.id.as_str())
-                    .bind(network)
+                    .bind(id.as_str())
+                    .bind(network.as_str())
                     .execute(transaction.connection())
                     .await
-                    .map_err(|error| taken(error, address))?;
+                    .map_err(|error| taken(error, *address))?;
             }
         }
         Ok(transaction.commit().await?)

@@ -31,6 +31,7 @@ mod stemcells;
 mod tasks;
 mod variables;
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -151,6 +152,11 @@ impl StoreError {
         matches!(self, Self::Database(error) if windlass_database::is_full(error))
     }
 
+    /// Whether the database cannot be reached at present.
+    pub(crate) fn is_away(&self) -> bool {
+        matches!(self, Self::Database(error) if windlass_database::is_away(error))
+    }
+
     /// Whether another director took over.
     pub(crate) fn is_overtaken(&self) -> bool {
         matches!(self, Self::Database(error) if windlass_database::is_overtaken(error))
@@ -248,6 +254,25 @@ pub(crate) fn from_json<T: DeserializeOwned>(column: &'static str, text: &str) -
 
 fn to_json(column: &'static str, value: &impl Serialize) -> Result<String, StoreError> {
     serde_json::to_string(value).map_err(damaged(column))
+}
+
+/// The same for what may have megabytes: a text that grows while it is written has room for twice as much in the end.
+fn to_long_json(column: &'static str, value: &impl Serialize) -> Result<String, StoreError> {
+    struct Length(usize);
+    impl io::Write for Length {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut length = Length(0);
+    serde_json::to_writer(&mut length, value).map_err(damaged(column))?;
+    let mut text = Vec::with_capacity(length.0);
+    serde_json::to_writer(&mut text, value).map_err(damaged(column))?;
+    String::from_utf8(text).map_err(|error| StoreError::Damaged { column, byte: error.utf8_error().valid_up_to() })
 }
 
 fn damaged(column: &'static str) -> impl Fn(serde_json::Error) -> StoreError {

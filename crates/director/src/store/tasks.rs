@@ -12,7 +12,7 @@ use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::Plan;
 
 use super::insist::insist;
-use super::{Busy, LOOK_UP, Lane, Store, StoreError, from_json, locks, to_json};
+use super::{Busy, LOOK_UP, Lane, Store, StoreError, from_json, locks, to_json, to_long_json};
 use crate::users;
 
 /// How many bytes are kept of what a task is called, which may have names that nobody has looked for yet.
@@ -425,7 +425,7 @@ impl Store {
             transaction.commit().await?;
             return Ok(0);
         }
-        let text = to_json("plans.plan", plan)?;
+        let text = to_long_json("plans.plan", plan)?;
         let length = text.len() as u64;
         // A task may plan again before it begins.
         let save =

@@ -14,6 +14,9 @@ pub(crate) enum TaskError {
     /// the documents are wrong
     #[error("{0}")]
     Input(String),
+    /// its plan is large, and has to wait for another one
+    #[error("another task with a large plan runs for the same team or user")]
+    NoPlace,
     /// the request cannot be met, for a reason that the original has a number for
     #[error("{message}")]
     Refused { code: u32, message: String },

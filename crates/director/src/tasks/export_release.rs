@@ -189,7 +189,7 @@ async fn prepare_and_reserve(
             None => TaskError::Input(problems.join("\n")),
         });
     }
-    director.store.begin_instances(&instance_records(&plan), &[]).await?;
+    director.store.begin_instances(instance_records(&plan), &[]).await?;
     Ok((desired, plan))
 }
 

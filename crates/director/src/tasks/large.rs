@@ -42,9 +42,16 @@ pub(super) async fn take_place_for(
 
 /// Whether the task may keep its plan in memory: it is small, or the task has a place or gets one at once.
 pub(super) async fn may_keep(director: &Director, log: &TaskLog, plan: &Plan) -> Result<bool, TaskError> {
-    if !is_large(plan) || is_of_an_admin(director, log) {
-        return Ok(true);
-    }
+    Ok(!is_large(plan) || is_of_an_admin(director, log) || has_place(director, log).await?)
+}
+
+/// Whether the task may make a plan whose instances have so many bytes, which it would have in memory beside what they have now.
+pub(super) async fn may_plan(director: &Director, log: &TaskLog, bytes: usize) -> Result<bool, TaskError> {
+    Ok(bytes as u64 <= LARGE || is_of_an_admin(director, log) || has_place(director, log).await?)
+}
+
+/// Whether the task has its place, or gets it at once.
+async fn has_place(director: &Director, log: &TaskLog) -> Result<bool, TaskError> {
     let mut place = log.large_place().lock().await;
     if place.is_none() {
         *place = director.limits.large(&holder(director, log).await?).try_acquire_owned().ok();

@@ -23,7 +23,7 @@ use windlass_planning::software::{Software, VariableSet};
 use windlass_render::Native;
 use windlass_variables::{Scope, with_absolute_names};
 
-use super::{DeployOptions, TaskError, TaskLog, cloud_limits, vm_stats};
+use super::{DeployOptions, TaskError, TaskLog, cloud_limits, large, vm_stats};
 use crate::Director;
 use crate::dns_border;
 use crate::limits::RenderingTurn;
@@ -65,11 +65,15 @@ pub(crate) struct PreparedDeploy {
 }
 
 impl PreparedDeploy {
+    /// Forgets what the plan was made from: storing the plan takes memory as well.
+    pub(super) fn keep_what_is_stored(&mut self) {
+        self.values = Arc::default();
+        self.current = Current { variables: self.current.variables, ..Current::default() };
+    }
+
     /// Forgets what is on record by now: a task has its plan for hours, and a user several tasks.
     pub(super) fn keep_the_plan_alone(&mut self) {
         (self.place, self.plan.links) = (None, None);
-        self.values = Arc::default();
-        self.current = Current { variables: self.current.variables, ..Current::default() };
     }
 }
 
@@ -175,6 +179,11 @@ pub(super) async fn prepare_in_place(
     let mut desired = director.limits.heavily(|| resolve(wanted, &mut findings)).await;
     if desired.is_too_large {
         return Err(refusal(&findings, options));
+    }
+    if let Some(task) = asker.task
+        && !large::may_plan(director, task, desired.weight()).await?
+    {
+        return Err(TaskError::NoPlace);
     }
     refuse_unknown_cpis(director, &desired, &mut findings);
     refuse_jobs_where_they_do_not_run(director, &desired, &mut findings).await;

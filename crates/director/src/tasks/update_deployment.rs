@@ -109,11 +109,16 @@ async fn prepare_and_reserve_in_place(
     let mut plans = 0;
     loop {
         plans += 1;
-        let mut prepared = prepare_in_place(director, deployment, manifest, options, purpose, asker, place).await?;
+        let prepared = prepare_in_place(director, deployment, manifest, options, purpose, asker, place).await;
+        let mut prepared = match prepared {
+            Err(TaskError::NoPlace) => return Ok(None),
+            prepared => prepared?,
+        };
         if !large::may_keep(director, log, &prepared.plan).await? {
             return Ok(None);
         }
         must_have_space(director, log, options)?;
+        prepared.keep_what_is_stored();
         match reserve(director, log, &prepared, options).await {
             Err(error @ (StoreError::AddressTaken(_) | StoreError::Gone(_))) if plans < PLANS_OF_A_DEPLOY => {
                 log.debug(&format!("planning once more: {error}"));
@@ -161,7 +166,7 @@ async fn reserve(
     log.count(director.store.save_plan(log.task(), &prepared.plan).await?);
     director.store.also_use_stemcells(&prepared.plan.deployment, &prepared.stemcells).await?;
     director.store.also_use_releases(&prepared.plan.deployment, &prepared.releases).await?;
-    director.store.begin_instances(&instance_records(&prepared.plan), &prepared.plan.software).await?;
+    director.store.begin_instances(instance_records(&prepared.plan), &prepared.plan.software).await?;
     match &prepared.plan.links {
         Some(links) => director.store.note_links(&prepared.plan.deployment, links).await,
         None => Ok(()),
@@ -169,25 +174,22 @@ async fn reserve(
 }
 
 /// What the instances are brought to; those to which nothing is done are there already.
-pub(super) fn instance_records(plan: &Plan) -> Vec<InstanceRecord> {
+pub(super) fn instance_records(plan: &Plan) -> impl Iterator<Item = InstanceRecord> {
     let workers = plan.compilation.iter().flat_map(|compilation| &compilation.workers);
     let is_worker = |instance: &InstancePlan| is_compilation_group(&instance.group);
-    plan.instances()
-        .chain(workers)
-        .map(|instance| InstanceRecord {
-            id: instance.id.clone(),
-            deployment: plan.deployment.clone(),
-            group: instance.group.clone(),
-            index: instance.index,
-            az: instance.az.clone(),
-            bootstrap: instance.bootstrap,
-            state: instance.state,
-            spec: instance.spec.clone(),
-            applied: None,
-            converged: instance.actions.is_empty() && !is_worker(instance),
-            ignored: false,
-        })
-        .collect()
+    plan.instances().chain(workers).map(move |instance| InstanceRecord {
+        id: instance.id.clone(),
+        deployment: plan.deployment.clone(),
+        group: instance.group.clone(),
+        index: instance.index,
+        az: instance.az.clone(),
+        bootstrap: instance.bootstrap,
+        state: instance.state,
+        spec: instance.spec.clone(),
+        applied: None,
+        converged: instance.actions.is_empty() && !is_worker(instance),
+        ignored: false,
+    })
 }
 
 /// Which of an instance's actions are carried out.

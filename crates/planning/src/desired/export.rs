@@ -87,5 +87,6 @@ pub fn resolve_export(wanted: Wanted<'_>, export: Export<'_>, findings: &mut Fin
         links: DesiredLinks::default(),
         names: wanted.names,
         is_too_large: false,
+        is_of_team: false,
     }
 }

@@ -63,6 +63,8 @@ pub struct Desired {
     pub names: NamesInUse,
     /// Whether it has no groups because they would take too much memory. There is nothing to plan then.
     pub is_too_large: bool,
+    /// Whether it belongs to a team, which may have less than others.
+    pub is_of_team: bool,
 }
 
 /// A group in which every name means something.
@@ -206,6 +208,7 @@ pub fn resolve(wanted: Wanted<'_>, findings: &mut Findings) -> Desired {
         cpi_names: wanted.cpis.names(),
         names: wanted.names,
         is_too_large: room.is_spent(),
+        is_of_team: !wanted.teams.is_empty(),
     }
 }
 
@@ -254,6 +257,11 @@ impl DesiredGroup {
 }
 
 impl Desired {
+    /// What its instances have of their groups, in bytes of memory, roughly.
+    pub fn weight(&self) -> usize {
+        self.groups.iter().fold(0, |sum, group| sum.saturating_add(group.instances.saturating_mul(group.weight())))
+    }
+
     /// The zones and networks that names of its instances are made of, in the order of the manifest.
     pub fn named_places(&self) -> (Vec<&str>, Vec<&str>) {
         let zones = self.groups.iter().flat_map(|group| &group.zones).filter_map(|zone| zone.az.as_deref());

@@ -33,7 +33,7 @@ pub fn plan(
     findings.begin("");
     // Places and addresses of very many take memory before the first of them has a spec.
     let instances = desired.groups.iter().fold(0_usize, |sum, group| sum.saturating_add(group.instances));
-    if let Err(message) = Room::default().take(instances.saturating_mul(OF_AN_INSTANCE)) {
+    if let Err(message) = Room::for_instances(desired.is_of_team).take(instances.saturating_mul(OF_AN_INSTANCE)) {
         findings.say(format!("{instances} instances: {message}"));
         return Plan { deployment: desired.deployment.clone(), ..Plan::default() };
     }
@@ -50,7 +50,7 @@ pub fn plan(
         linked: BTreeMap::new(),
         unrendered: Vec::new(),
         not_told: 0,
-        room: Room::default(),
+        room: Room::for_instances(desired.is_of_team),
         findings,
     };
     let mut removed = Vec::new();
@@ -110,7 +110,7 @@ pub fn plan_compilation(
         linked: BTreeMap::new(),
         unrendered: Vec::new(),
         not_told: 0,
-        room: Room::default(),
+        room: Room::for_instances(desired.is_of_team),
         findings,
     };
     let compilation = planner.compilation(new_id);
