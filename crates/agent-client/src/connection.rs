@@ -9,6 +9,7 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
+use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
@@ -19,6 +20,7 @@ use tokio_rustls::TlsConnector;
 use windlass_durable::kill_point;
 
 use crate::error::{Stage, TransportError};
+use crate::head::{HeadLimited, Room};
 use crate::limits::{self, Turn};
 
 /// How long one address may take to accept a connection.
@@ -31,7 +33,22 @@ const IDLE: Duration = Duration::from_secs(10);
 /// What a request carries: a message, or a blob from a file.
 pub(crate) type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
-type Sender = SendRequest<Body>;
+/// Sends requests over one connection.
+#[derive(Debug)]
+struct Sender {
+    requests: SendRequest<Body>,
+    room: Room,
+}
+
+impl Sender {
+    /// Sends a request and waits for the head of its answer.
+    async fn send(&mut self, request: Request<Body>) -> Result<Response<Incoming>, TrySendError<Request<Body>>> {
+        self.room.expect_head();
+        let answer = self.requests.try_send_request(request).await?;
+        self.room.has_head();
+        Ok(answer)
+    }
+}
 
 /// An answer whose body is still to be read.
 #[derive(Debug)]
@@ -99,7 +116,7 @@ impl Connections {
         kill_point("before agent call");
         while let Some(mut sender) = self.take_idle() {
             self.reached(Stage::Tls);
-            match sender.try_send_request(request()).await {
+            match sender.send(request()).await {
                 Ok(response) => return Ok(self.opened(sender, response)),
                 Err(mut failed) => {
                     if !repeatable && failed.take_message().is_none() {
@@ -109,7 +126,7 @@ impl Connections {
             }
         }
         let mut sender = self.connect().await?;
-        let response = sender.send_request(request()).await.map_err(broken)?;
+        let response = sender.send(request()).await.map_err(|failed| broken(failed.into_error()))?;
         Ok(self.opened(sender, response))
     }
 
@@ -117,7 +134,7 @@ impl Connections {
     pub(crate) async fn exchange_once(self: &Arc<Self>, request: Request<Body>) -> Result<Opened, Failed> {
         kill_point("before agent call");
         let mut sender = self.connect().await?;
-        let response = sender.send_request(request).await.map_err(broken)?;
+        let response = sender.send(request).await.map_err(|failed| broken(failed.into_error()))?;
         Ok(self.opened(sender, response))
     }
 
@@ -182,7 +199,7 @@ impl Connections {
     }
 
     async fn keep(&self, mut sender: Sender) {
-        if sender.ready().await.is_ok() {
+        if sender.requests.ready().await.is_ok() {
             self.lock_idle().push(Idle { sender, since: Instant::now() });
         }
     }
@@ -190,7 +207,7 @@ impl Connections {
     fn take_idle(&self) -> Option<Sender> {
         let mut idle = self.lock_idle();
         while let Some(connection) = idle.pop() {
-            if connection.sender.is_ready() && connection.since.elapsed() < IDLE {
+            if connection.sender.requests.is_ready() && connection.since.elapsed() < IDLE {
                 return Some(connection.sender);
             }
         }
@@ -232,7 +249,9 @@ impl Connections {
             Err(_) => return Err((Stage::AddressAnswers, TransportError::TlsTimedOut(TLS_PATIENCE))),
         };
         self.reached(Stage::Tls);
-        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        let room = Room::default();
+        let stream = TokioIo::new(HeadLimited::new(stream, room.clone()));
+        let (requests, connection) = http1::handshake(stream).await.map_err(broken)?;
         let connections = Arc::downgrade(self);
         tokio::spawn(async move {
             let mut connection = std::pin::pin!(connection);
@@ -247,7 +266,7 @@ impl Connections {
                 }
             }
         });
-        Ok(sender)
+        Ok(Sender { requests, room })
     }
 }
 

@@ -29,6 +29,7 @@ mod agent;
 pub mod blobs;
 mod connection;
 pub mod error;
+mod head;
 pub mod health;
 mod limits;
 pub mod methods;

@@ -11,12 +11,15 @@ mod error;
 mod kept;
 mod progress;
 
+use std::io;
 use std::path::Path;
 use std::sync::Once;
 use std::time::Duration;
 
 use reqwest::redirect::Policy;
 use reqwest::{Client, NoProxy, Proxy};
+use tokio::runtime;
+use tokio::sync::oneshot;
 use windlass_durable::{file, kill_point};
 
 use crate::attempt::{Attempt, Ended};
@@ -33,7 +36,7 @@ const MOST_TRIES: u32 = 100;
 pub struct Patience {
     /// Until it is reached.
     pub connect: Duration,
-    /// Until the next byte comes.
+    /// Until an answer begins, and then until the next byte comes.
     pub silence: Duration,
     /// How many bytes must come in a second, on average of each such time: who sends a byte from time to time is not silent.
     pub slowest: u64,
@@ -81,6 +84,11 @@ impl Download {
 
     /// Streams what is at `url` into a new file, which is not there if this fails.
     pub async fn fetch(&self, url: &str, into: &Path) -> Result<(), DownloadError> {
+        let (download, url, into) = (self.clone(), url.to_owned(), into.to_owned());
+        aside(async move { download.fetch_here(&url, &into).await }).await?
+    }
+
+    async fn fetch_here(&self, url: &str, into: &Path) -> Result<(), DownloadError> {
         let client = self.client(url)?;
         kill_point("download");
         let unfinished = Unfinished(into);
@@ -127,6 +135,23 @@ impl Download {
         }
         builder.build().map_err(|source| DownloadError::transport(url, source))
     }
+}
+
+/// Works in a thread of its own until nobody waits for it any more: a server may keep whoever reads its answers busy with them, and those
+/// who serve others are not to be.
+async fn aside<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> io::Result<T> {
+    let (mut done, ended) = oneshot::channel();
+    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    std::thread::Builder::new().name("download".to_owned()).spawn(move || {
+        let ended = runtime.block_on(async {
+            tokio::select! {
+                ended = work => Some(ended),
+                () = done.closed() => None,
+            }
+        });
+        ended.map(|ended| done.send(ended))
+    })?;
+    ended.await.map_err(io::Error::other)
 }
 
 /// A file that goes unless all of it came; also when nobody waits for it any more.

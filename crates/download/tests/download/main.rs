@@ -55,6 +55,25 @@ async fn an_interrupted_download_goes_on_where_it_was() {
     assert_eq!(ranges, ["", "bytes=1000000-", "bytes=3000000-"]);
 }
 
+/// A director's threads read such answers, and answered nobody else for seconds, without end.
+#[tokio::test]
+async fn a_server_that_never_comes_to_its_answer_is_given_up_and_keeps_nobody_else_busy() {
+    let ticking = async {
+        let mut longest = Duration::ZERO;
+        loop {
+            let asleep = Instant::now();
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            longest = longest.max(asleep.elapsed());
+            assert!(longest < Duration::from_secs(2), "others waited for {longest:?}");
+        }
+    };
+    let told = tokio::select! {
+        (fetched, _) = fetch(vec![Answer::endless_interim()]) => fetched.unwrap_err(),
+        () = ticking => unreachable!(),
+    };
+    assert!(told.contains("is silent"), "{told}");
+}
+
 #[tokio::test]
 async fn a_file_that_changed_meanwhile_is_fetched_from_its_start() {
     let (old, new) = (content(), vec![7; 100_000]);

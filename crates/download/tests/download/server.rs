@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a server answers to one request.
 #[derive(Clone)]
@@ -54,6 +54,11 @@ impl Answer {
         Self { status: "", ..Self::whole(b"") }
     }
 
+    /// Says again and again that an answer will come.
+    pub(crate) fn endless_interim() -> Self {
+        Self { status: "100", ..Self::whole(b"") }
+    }
+
     pub(crate) fn status(status: &'static str) -> Self {
         Self { status, ..Self::whole(b"") }
     }
@@ -81,6 +86,14 @@ impl Answer {
     fn send(&self, request: &str, to: &mut TcpStream) -> std::io::Result<()> {
         if self.status.is_empty() {
             std::thread::sleep(Duration::from_secs(2));
+            return Ok(());
+        }
+        if self.status == "100" {
+            let interim = "HTTP/1.1 100 \r\n\r\n".repeat(1000);
+            let end = Instant::now() + Duration::from_secs(30);
+            while Instant::now() < end {
+                to.write_all(interim.as_bytes())?;
+            }
             return Ok(());
         }
         let header = |name: &str| {
