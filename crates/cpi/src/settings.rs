@@ -85,6 +85,16 @@ mod tests {
             let arguments = vec![json!("agent-1"), json!("sc-1"), json!({}), json!({}), json!(null), odd.clone()];
             assert_eq!(serde_json::to_value(new_vm(arguments)).unwrap()["env"], odd);
         }
+        let sent = |env: &str| {
+            let arguments = format!(r#"["agent-1", "sc-1", {{}}, {{}}, null, {env}]"#);
+            let settings = new_vm(serde_json::from_str(&arguments).unwrap());
+            serde_json::to_value(settings).unwrap()["env"].to_string()
+        };
+        let exact = r#"{"a":9007199254740993,"b":18446744073709551615,"c":-9223372036854775808,"d":0.1,"e":2.5e-9}"#;
+        assert_eq!(sent(exact), exact);
+        // As BOSH's agent, in Go, reads all numbers.
+        assert_eq!(sent(r#"{"a":12345678901234567890123}"#), r#"{"a":1.2345678901234568e+22}"#);
+        assert_eq!(sent(r#"{"a":1e-400}"#), r#"{"a":0.0}"#);
         let networks = json!({"default": {"type": "manual", "ip": "10.0.0.5", "cloud_properties": {}, "later": "3"}});
         let arguments = vec![json!("agent-1"), json!("sc-1"), json!({}), networks.clone(), json!(null), env.clone()];
         let sent = serde_json::to_value(new_vm(arguments)).unwrap();

@@ -47,10 +47,8 @@ pub fn try_own_root(state: &Path, program: &Path) -> Result<(), Refusal> {
     }
     start::attempt(program, Path::new(PLACE))
         .map_err(|error| Refusal { why: explain(&error), remedy: remedy().to_owned() })?;
-    if state.is_dir() {
-        // A note that is lost costs another trial.
-        let _ = file::create_private_dir(&folder).and_then(|()| file::write(&note, success.as_bytes(), file::PRIVATE));
-    }
+    // A note that is lost costs another trial.
+    let _ = file::create_private_dir(&folder).and_then(|()| file::write(&note, success.as_bytes(), file::PRIVATE));
     Ok(())
 }
 

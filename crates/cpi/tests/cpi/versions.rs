@@ -2,24 +2,29 @@
 //! registry, counted at a server that speaks real HTTP.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde_json::{Value, json};
-use windlass_contract::cpi::methods::{AttachDisk, CreateVm, DeleteVm, DetachDisk, HasVm};
-use windlass_contract::cpi::{CpiError, CreatedVm, ErrorType, Response};
-use windlass_contract::{DiskHint, Secret, VmCid};
+use windlass_contract::cpi::methods::{
+    AttachDisk, CalculateVmCloudProperties, ConfigureNetworks, CreateDisk, CreateStemcell, CreateVm, DeleteVm,
+    DetachDisk, HasVm, SetDiskMetadata, SetVmMetadata,
+};
+use windlass_contract::cpi::{CpiError, CreatedVm, ErrorType, Method, Response};
+use windlass_contract::{DiskCid, DiskHint, Object, Secret, StemcellCid, VmCid};
 use windlass_cpi::{Call, Cloud, Config, UserData};
 use windlass_registry::credentials::reading_password;
 use windlass_rigs::documented::{example, examples};
 use windlass_rigs::recording_registry::RecordingRegistry;
 
-/// A cloud that keeps what its VMs were given.
+/// A cloud that keeps what its VMs were given, and what it was asked.
 struct Sky {
     memory: tempfile::TempDir,
     registry: RecordingRegistry,
     vms: RefCell<BTreeMap<String, Value>>,
     forgets_vms: Cell<bool>,
+    /// Methods with their arguments, since the last look.
+    arrived: RefCell<Vec<(&'static str, Value)>>,
 }
 
 impl Cloud for &Sky {
@@ -31,7 +36,42 @@ impl Cloud for &Sky {
         Some(self.memory.path())
     }
 
+    async fn create_stemcell(&self, call: &Call, stemcell: CreateStemcell) -> Result<StemcellCid, CpiError> {
+        self.note(&stemcell);
+        Ok(StemcellCid::new(format!("sc-{}", call.id)).unwrap())
+    }
+
+    async fn set_vm_metadata(&self, _: &Call, vm: SetVmMetadata) -> Result<(), CpiError> {
+        self.note(&vm);
+        Ok(())
+    }
+
+    async fn configure_networks(&self, _: &Call, vm: ConfigureNetworks) -> Result<(), CpiError> {
+        self.note(&vm);
+        Ok(())
+    }
+
+    async fn calculate_vm_cloud_properties(
+        &self,
+        _: &Call,
+        vm: CalculateVmCloudProperties,
+    ) -> Result<Object, CpiError> {
+        self.note(&vm);
+        Ok(Object::default())
+    }
+
+    async fn create_disk(&self, call: &Call, disk: CreateDisk) -> Result<DiskCid, CpiError> {
+        self.note(&disk);
+        Ok(DiskCid::new(format!("vol-{}", call.id)).unwrap())
+    }
+
+    async fn set_disk_metadata(&self, _: &Call, disk: SetDiskMetadata) -> Result<(), CpiError> {
+        self.note(&disk);
+        Ok(())
+    }
+
     async fn create_vm(&self, call: &Call, vm: CreateVm, user_data: &mut UserData) -> Result<CreatedVm, CpiError> {
+        self.note(&vm);
         let cid = format!("i-{}", call.id);
         user_data.set_vm_name(cid.as_str());
         for network in user_data.settings.networks.values_mut() {
@@ -51,6 +91,7 @@ impl Cloud for &Sky {
     }
 
     async fn attach_disk(&self, _: &Call, disk: AttachDisk) -> Result<DiskHint, CpiError> {
+        self.note(&disk);
         Ok(DiskHint::path(format!("/dev/{}", disk.disk_cid)))
     }
 
@@ -74,7 +115,12 @@ impl Sky {
             registry: RecordingRegistry::start(),
             vms: RefCell::default(),
             forgets_vms: Cell::new(false),
+            arrived: RefCell::default(),
         }
+    }
+
+    fn note<M: Method>(&self, call: &M) {
+        self.arrived.borrow_mut().push((M::NAME, Value::Array(call.to_arguments())));
     }
 
     fn config(&self, cpi: u32, with_registry: bool) -> Config {
@@ -365,21 +411,59 @@ fn a_vm_is_given_what_the_documents_show() {
 fn every_request_of_the_documents_reaches_the_cloud() {
     let sky = Sky::new();
     let versions = Versions { request: Some(2), cpi: 2, stemcell: Some(2) };
+    let mut reached = BTreeSet::new();
     for (name, arguments) in examples().filter(|(name, _)| name.contains("argument")) {
         let method = name.split(", ").nth(1).unwrap().split(' ').next().unwrap();
         let arguments = if name.ends_with("argument") { json!([arguments]) } else { arguments };
-        let error = sky.ask(method, arguments, versions).error;
+        let error = sky.ask(method, arguments.clone(), versions).error;
+        let arrived = sky.arrived.take();
         match (method, error) {
+            // Its agent settings are left out, and with them the agent's id.
             ("create_vm", Some(error)) if name.starts_with("first draft") => {
                 assert!(error.message.contains("argument 3 (agent_bootstrap_settings)"), "{error}");
+                assert_eq!(arrived, []);
+                let mut whole = arguments.clone();
+                whole[2] = json!({"agent_id": "agent-1"});
+                sky.ok(method, whole, versions);
+                let (_, today) = sky.arrived.take().remove(0);
+                assert_eq!([&today[0], &today[1]], ["agent-1", "ami-478585"]);
+                let (then, now) = (arguments.as_array().unwrap(), today.as_array().unwrap());
+                assert_eq!((&now[2], &now[3..6]), (&then[1], &then[3..6]), "what is not of the agent");
             }
             // It is the agent's.
-            ("mount_disk", Some(error)) => assert_eq!(error.kind, ErrorType::NotImplemented),
-            ("configure_networks", Some(error)) => assert_eq!(error.kind, ErrorType::NotSupported),
-            ("create_vm" | "attach_disk", error) => assert_eq!(error, None, "{name}"),
-            (_, error) => assert_eq!(error.unwrap().kind, ErrorType::NotImplemented, "{name}"),
+            ("mount_disk", Some(error)) => {
+                assert_eq!(error.kind, ErrorType::NotImplemented);
+                assert_eq!(arrived, []);
+            }
+            // What a CPI needs of the disks it knows itself.
+            ("attach_disk", None) => assert_eq!(arrived, [("attach_disk", json!([arguments[0], arguments[1]]))]),
+            (_, None) => assert_eq!(arrived, [(method, arguments)], "{name}"),
+            (_, Some(error)) => panic!("{name}: {error}"),
+        }
+        reached.insert(method);
+    }
+    assert_eq!(reached.len(), 9, "{reached:?}");
+}
+
+/// Scripts and directors go another way where a method is not supported, and give up where it is not implemented.
+#[test]
+fn what_a_cloud_leaves_out_is_not_implemented_or_not_supported_as_documented() {
+    struct Empty;
+    impl Cloud for Empty {
+        fn stemcell_formats(&self) -> Vec<String> {
+            Vec::new()
         }
     }
-    let error = sky.ask("resize_disk", json!(["vol-3475945", 50000]), versions).error.unwrap();
-    assert_eq!(error.kind, ErrorType::NotSupported, "the same error as for a size that is not supported");
+    let sky = Sky::new();
+    let networks = example("version 1, configure_networks, arguments");
+    for (method, arguments, kind) in [
+        ("resize_disk", json!(["vol-3475945", 50000]), ErrorType::NotSupported),
+        ("configure_networks", networks, ErrorType::NotSupported),
+        ("create_disk", json!([25000, {}, null]), ErrorType::NotImplemented),
+        ("has_vm", json!(["i-1"]), ErrorType::NotImplemented),
+    ] {
+        let request = json!({"method": method, "arguments": arguments, "context": {"director_uuid": "d-1"}});
+        let answer = windlass_cpi::answer(&sky.config(2, false), request.to_string().as_bytes(), |_| Ok(Empty));
+        assert_eq!(answer.error.unwrap().kind, kind, "{method}");
+    }
 }

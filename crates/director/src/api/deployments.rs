@@ -283,6 +283,7 @@ pub(super) async fn plan(
 ) -> Result<Response, ApiError> {
     let deployment = name_in(&director, &manifest).await?;
     user.must_with_deployment(&director, Access::Compare, &deployment).await?;
+    must_have_a_name(&director, &deployment).await?;
     let teams = director.store.teams_of(&deployment).await?.unwrap_or_else(|| user.own_teams());
     let options = DeployOptions { verbatim: true, teams, ..deploy_options(&query)? };
     must_be_usable(&director, &options).await?;

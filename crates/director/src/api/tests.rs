@@ -423,3 +423,25 @@ async fn a_document_larger_than_any_is_refused() {
         assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{path}: {answer}");
     }
 }
+
+/// Somebody would plan what no deploy takes, or see a row without a name.
+#[tokio::test]
+async fn a_plan_and_a_deploy_refuse_the_same_names() {
+    let bench = TestDirector::new().await;
+    bench.director.store.add_deployment(&"\u{a0}".into(), &[]).await.unwrap();
+    for path in ["/windlass/plan", "/deployments"] {
+        for (name, why) in [
+            (" ", "a name needs a letter that can be seen"),
+            ("\u{3000}", "a name needs a letter that can be seen"),
+            ("\u{2800}", "a name must not contain the letter U+2800, which cannot be printed"),
+            ("a\u{202e}b", "a name must not contain the letter U+202E, which cannot be printed"),
+        ] {
+            let (status, answer) = bench.ask(Method::POST, path, format!("name: \"{name}\"")).await;
+            let said = json!({"code": 440001, "description": format!("the manifest cannot be used: name: {why}")});
+            assert_eq!((status, answer), (StatusCode::BAD_REQUEST, said), "{path} {name:?}");
+        }
+        // What is there keeps its name.
+        let (_, answer) = bench.send(Some("admin"), Method::POST, path, "name: \"\u{a0}\"").await;
+        assert!(!answer.contains("440001"), "{path}: {answer}");
+    }
+}

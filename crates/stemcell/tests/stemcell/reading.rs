@@ -55,6 +55,40 @@ fn a_stemcell_is_read_compressed_or_not_in_any_order() {
     }
 }
 
+/// As the contract's document prints it.
+const DOCUMENTED: &str = "---
+#### stemcell api_version
+api_version: 2
+name: bosh-aws-xen-hvm-ubuntu-xenial-go_agent
+version: '621.74'
+bosh_protocol: '1'
+sha1: da39a3ee5e6b4b0d3255bfef95601890afd80709
+operating_system: ubuntu-xenial
+stemcell_formats:
+- aws-light
+cloud_properties:
+  ami:
+    us-east-1: ami-xxxxxx
+    us-west-1: ami-xxxxxx
+";
+
+#[test]
+fn the_stemcell_of_the_documents_is_read_as_they_mean_it() {
+    let folder = Folder::new();
+    let path = folder.with(&Tarball::new().file("stemcell.MF", DOCUMENTED.as_bytes()).file("image", b"").gzip());
+    let inspection = inspect(&path).unwrap();
+    assert_eq!(inspection.digest, DigestCheck::Matches, "its image is empty");
+    let manifest = inspection.manifest;
+    assert_eq!(manifest.api_version, Some(ApiVersion::V2));
+    assert_eq!(
+        (manifest.name.as_str(), manifest.version.as_str(), manifest.os()),
+        ("bosh-aws-xen-hvm-ubuntu-xenial-go_agent", "621.74", "ubuntu-xenial")
+    );
+    assert_eq!(manifest.stemcell_formats, ["aws-light"]);
+    let images = serde_json::json!({"ami": {"us-east-1": "ami-xxxxxx", "us-west-1": "ami-xxxxxx"}});
+    assert_eq!(serde_json::to_value(manifest.cloud_properties).unwrap(), images);
+}
+
 #[test]
 fn a_light_stemcell_has_an_empty_image() {
     let manifest = MANIFEST.replace("shawone", "da39a3ee5e6b4b0d3255bfef95601890afd80709");

@@ -222,14 +222,20 @@ fn the_cpi_log_of_a_task_shows_every_call_and_no_secret() {
 
 /// Takes a VM away behind the director's back.
 pub(crate) fn lose_vm(site: &Site, vm: &str) {
+    ask_cpi(site, "delete_vm", json!([vm]));
+}
+
+/// Asks the cloud for something behind the director's back.
+pub(crate) fn ask_cpi(site: &Site, method: &str, arguments: Value) -> Value {
     let mut cpi = Command::new(env!("CARGO_BIN_EXE_windlass"));
     cpi.args(["cpi", "local", "--config"]).arg(site.state_dir().join("cpi/local.json"));
     let mut cpi = cpi.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let request =
-        json!({"method": "delete_vm", "arguments": [vm], "context": {"director_uuid": "x"}, "api_version": 2});
+        json!({"method": method, "arguments": arguments, "context": {"director_uuid": "x"}, "api_version": 2});
     cpi.stdin.take().unwrap().write_all(request.to_string().as_bytes()).unwrap();
     let answer: Value = serde_json::from_slice(&cpi.wait_with_output().unwrap().stdout).unwrap();
     assert!(answer["error"].is_null(), "{answer}");
+    answer["result"].clone()
 }
 
 /// Types answers to the questions of a verb.

@@ -2,7 +2,7 @@
 //!
 //! - `slice`: one VM with one disk, from an empty machine to its end; `keeping`: how it is kept as it should be.
 //! - `attacks`: what those who should be harmless can do, and what it costs others.
-//! - `api`, `replay`: the director's API, also with what BOSH's client sent; `command_line`: what people type and read.
+//! - `api`, `replay`: the director's API, also with what BOSH's client sent; `command_line`: what people type and read; `consent`: what they are asked.
 //! - `incus`: a director on a real LXD daemon.
 //! - `simulated`, `sim`: a director on the simulated cloud, and that cloud by itself; `local`: the embedded cloud.
 //! - `envs`, `env_releases`: `create-env`; `cpi_releases`: CPI releases under names; `stemcell`, `registry`, `interpolate`, `certify`, `demo`: the verbs of these names.
@@ -32,6 +32,7 @@ mod attacks;
 mod author;
 mod certify;
 mod command_line;
+mod consent;
 mod core_files;
 mod cpi_releases;
 mod data_survives;

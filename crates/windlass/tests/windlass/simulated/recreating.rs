@@ -63,7 +63,7 @@ fn plan(site: &Site, group: &str) -> String {
 }
 
 /// Asks the CPI as somebody would who does not tell the director.
-fn behind_the_directors_back(site: &Site, method: &str, arguments: Value) {
+pub(super) fn behind_the_directors_back(site: &Site, method: &str, arguments: Value) {
     let request =
         json!({"method": method, "arguments": arguments, "context": {"director_uuid": "u"}, "api_version": 2});
     let path = site.write("request.json", &request.to_string());

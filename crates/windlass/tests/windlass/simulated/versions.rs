@@ -10,6 +10,7 @@ use windlass_contract::Secret;
 use windlass_registry::Credentials;
 use windlass_registry::server::{Config, Registry};
 
+use super::recreating::behind_the_directors_back;
 use super::site::{GROUP, Site};
 
 fn free_address() -> SocketAddr {
@@ -54,6 +55,14 @@ fn old_and_new_cpis_and_stemcells_work_together_in_every_combination() {
         assert_eq!(hint.contains("path"), cpi == 2, "CPI {cpi}, stemcell {stemcell}: {hint}");
         let is_asked = !registry.instances().is_empty();
         assert_eq!(is_asked, (cpi, stemcell) != (2, "2"), "CPI {cpi}, stemcell {stemcell}");
+        site.deploy(&[&GROUP.replace("persistent_disk_type: disk", "persistent_disk_type: larger")]);
+        site.ok(&["update-resurrection", "off"]);
+        for (method, repair) in [("detach_disk", "reattach_disk_and_reboot"), ("delete_vm", "recreate_vm")] {
+            let (vm, disk) = (site.in_cloud("vms")[0].clone(), site.attached_disk().0);
+            let arguments = if method == "detach_disk" { json!([vm, disk]) } else { json!([vm]) };
+            behind_the_directors_back(&site, method, arguments);
+            site.ok(&["-n", "-d", "example", "cloud-check", "--resolution", repair]);
+        }
         for verb in ["take-snapshot", "delete-snapshots", "take-snapshot", "cloud-check", "delete-deployment"] {
             site.ok(&["-n", "-d", "example", verb]);
         }
@@ -81,7 +90,7 @@ fn told_everywhere(site: &Site, cpi: &str, stemcell: &str) {
 }
 
 const ABOUT_NEITHER: [&str; 3] = ["info", "create_stemcell", "delete_stemcell"];
-const ASKED: [&str; 12] = [
+const ASKED: [&str; 15] = [
     "attach_disk",
     "create_disk",
     "create_vm",
@@ -91,6 +100,9 @@ const ASKED: [&str; 12] = [
     "detach_disk",
     "get_disks",
     "has_disk",
+    "has_vm",
+    "reboot_vm",
+    "resize_disk",
     "set_disk_metadata",
     "set_vm_metadata",
     "snapshot_disk",
