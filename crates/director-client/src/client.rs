@@ -315,18 +315,27 @@ impl DirectorClient {
         with_body: impl Fn(RequestBuilder) -> RequestBuilder,
     ) -> Result<Response, ClientError> {
         let began = Instant::now();
+        let is_patient = || self.answered.load(Ordering::Relaxed) && began.elapsed() < INTERRUPTION;
         loop {
             kill_point("before the director is called");
             match with_body(self.request(method.clone(), path)).send().await {
+                // Its database starts again, for example.
+                Ok(response)
+                    if response.status() == StatusCode::SERVICE_UNAVAILABLE
+                        && method == Method::GET
+                        && is_patient() =>
+                {
+                    tokio::time::sleep(BETWEEN_TRIES).await;
+                }
                 Ok(response) => {
                     kill_point("after the director was called");
-                    self.answered.store(true, Ordering::Relaxed);
+                    let is_here = response.status() != StatusCode::SERVICE_UNAVAILABLE;
+                    self.answered.fetch_or(is_here, Ordering::Relaxed);
                     return self.check(response).await;
                 }
                 Err(error) => {
                     let repeatable = method == Method::GET || error.is_connect();
-                    let patient = self.answered.load(Ordering::Relaxed) && began.elapsed() < INTERRUPTION;
-                    if !(repeatable && patient) {
+                    if !(repeatable && is_patient()) {
                         return Err(self.unreachable(&error));
                     }
                     tokio::time::sleep(BETWEEN_TRIES).await;

@@ -44,6 +44,26 @@ pub(crate) async fn refusal_of_instances(
     Ok(None)
 }
 
+/// How many bytes may be on record of what a team has: of five thousand instances there are forty megabytes. The director's disk is for
+/// all teams, and what instances leave stays on it for days.
+const MOST_ON_RECORD: u64 = 512 << 20;
+
+/// Why nothing new is deployed for these teams; none if it can be.
+pub(crate) async fn refusal_of_records(director: &Director, teams: &[String]) -> Result<Option<String>, StoreError> {
+    for team in teams {
+        let there = director.store.bytes_of_team(team).await?;
+        if there > MOST_ON_RECORD {
+            return Ok(Some(format!(
+                "what is on record of the deployments of the team '{team}', and of the disks that they left, has {} MiB, and {} are the most; make \
+                 cloud properties and env smaller, delete deployments, or have an admin delete orphaned disks",
+                there >> 20,
+                MOST_ON_RECORD >> 20
+            )));
+        }
+    }
+    Ok(None)
+}
+
 /// How many versions of releases a deployment of a team may use. Lists of all deployments name those of each.
 const MOST_RELEASES: usize = 300;
 
@@ -111,6 +131,35 @@ mod tests {
         assert_eq!(told(&"a".into(), "shop", (3, 5)).await, None);
         assert!(told(&"a".into(), "shop", (3, 6)).await.is_some());
         assert_eq!(told(&"b".into(), "bank", (0, 5)).await, None);
+    }
+
+    /// A team that deployed and deleted in turns filled the disk with what its disks had been, and nobody could deploy any more.
+    #[tokio::test]
+    async fn a_team_has_only_so_much_on_record_and_what_its_disks_leave_counts() {
+        use windlass_operations::ledger::{Fact, Ledger};
+        let test = director().await;
+        let store = &test.director.store;
+        store.add_deployment(&"a".into(), &["shop".to_owned()]).await.unwrap();
+        store.begin_instances(&[new_instance_record("a", "g", "1f")], &[]).await.unwrap();
+        let before = store.bytes_of_team("shop").await.unwrap();
+        store
+            .tamper(
+                "INSERT INTO disks (cid, instance, name, cpi, size, cloud_properties, active, mounted, created_at)
+                 VALUES ('disk', '1f', '', '', 1, '{}' || printf('%1000000s', ''), 1, 0, 0)",
+            )
+            .await;
+        let with_disk = store.bytes_of_team("shop").await.unwrap();
+        assert_eq!(with_disk - before, 1_000_002);
+        let orphaned = Fact::DiskOrphaned { disk: windlass_contract::DiskCid::new("disk").unwrap() };
+        store.record(&orphaned).await.unwrap();
+        assert_eq!(store.bytes_of_team("shop").await.unwrap(), with_disk);
+        assert_eq!(refusal_of_records(&test.director, &["shop".to_owned()]).await.unwrap(), None);
+        store.tamper("UPDATE orphan_disks SET cloud_properties = cloud_properties || printf('%540000000s', '')").await;
+        let said = refusal_of_records(&test.director, &["shop".to_owned()]).await.unwrap().unwrap();
+        assert!(said.contains("'shop', and of the disks that they left, has 515 MiB, and 512 are the most"), "{said}");
+        assert_eq!(refusal_of_records(&test.director, &["bank".to_owned()]).await.unwrap(), None);
+        store.record(&Fact::DiskDeleted { disk: windlass_contract::DiskCid::new("disk").unwrap() }).await.unwrap();
+        assert_eq!(store.bytes_of_team("shop").await.unwrap(), before);
     }
 
     /// Five hundred deployments that each name two thousand releases made every list of deployments a hundred megabytes.

@@ -65,6 +65,9 @@ pub(crate) use standby::serve as serve_standby;
 /// Where people come into an instance through its agent.
 const WAY_IN: &str = "/windlass/deployments/{deployment}/instances/{group}/{instance}/way-in";
 
+/// Why an instance is as it is, which many and large plans tell.
+const EXPLAIN: &str = "/windlass/deployments/{deployment}/instances/{group}/{instance}";
+
 type Shared = axum::extract::State<Arc<Director>>;
 
 /// Manifests and configs are small; a larger body is a mistake or an attack.
@@ -178,7 +181,7 @@ fn for_readers_of_deployments() -> Routes {
         .route("/link_providers", get(links::providers))
         .route("/link_consumers", get(links::consumers))
         .route("/links", get(links::list))
-        .route("/windlass/deployments/{deployment}/instances/{group}/{instance}", get(explain::show))
+        .route(EXPLAIN, get(explain::show))
 }
 
 fn for_comparers_of_deployments() -> Routes {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -12,7 +12,7 @@ use hyper::body::Body as _;
 use tokio::sync::OwnedSemaphorePermit;
 use windlass_connections::Held;
 
-use super::{ApiError, User};
+use super::{ApiError, EXPLAIN, User};
 use crate::Director;
 
 /// An answer of so many bytes keeps no place: a connection has as much anyway.
@@ -25,7 +25,10 @@ pub(super) async fn in_turn(State(director): State<Arc<Director>>, request: Requ
     };
     if request.method() == Method::GET {
         let place = director.limits.list_of(director.users.party(&user)).await;
-        let turn = director.limits.list().await;
+        let path = request.extensions().get::<MatchedPath>();
+        let explains = path.is_some_and(|path| path.as_str() == EXPLAIN);
+        // Who explains waits for others who do, with no turn of those who make lists.
+        let turn = if explains { director.limits.explaining().await } else { director.limits.list().await };
         let answer = next.run(request).await;
         drop(turn);
         // What is streamed, or small, is not kept in memory until the client takes it.

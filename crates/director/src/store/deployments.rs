@@ -105,6 +105,21 @@ impl Store {
         Ok(usize::try_from(count).unwrap_or_default())
     }
 
+    /// How many bytes are on record of what a team has: of its instances, their VMs and disks, and of the disks that they left.
+    pub(crate) async fn bytes_of_team(&self, team: &str) -> Result<u64, StoreError> {
+        let bytes = sqlx::query_scalar::<_, i64>(
+            "WITH own AS (SELECT i.id, i.spec, i.applied FROM instances i JOIN deployment_teams t ON t.deployment = i.deployment
+                WHERE t.team = $1)
+             SELECT CAST(
+                (SELECT COALESCE(SUM(COALESCE(OCTET_LENGTH(spec), 0) + COALESCE(OCTET_LENGTH(applied), 0)), 0) FROM own)
+                + (SELECT COALESCE(SUM(OCTET_LENGTH(v.record)), 0) FROM vms v JOIN own ON own.id = v.instance)
+                + (SELECT COALESCE(SUM(OCTET_LENGTH(d.cloud_properties)), 0) FROM disks d JOIN own ON own.id = d.instance)
+                + (SELECT COALESCE(SUM(OCTET_LENGTH(o.cloud_properties)), 0) FROM orphan_disks o
+                    JOIN orphan_disk_teams t ON t.disk = o.cid WHERE t.team = $1) AS BIGINT)",
+        );
+        Ok(bytes.bind(team).fetch_one(self.database.pool()).await?.unsigned_abs())
+    }
+
     /// Notes what a successful deploy used.
     pub(crate) async fn finish_deployment(
         &self,

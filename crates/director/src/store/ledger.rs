@@ -199,6 +199,14 @@ async fn write(transaction: &mut Transaction, fact: &Fact) -> Result<(), StoreEr
             .bind(version.map(|version| i64::from(version.0)))
             .execute(&mut *connection)
             .await?;
+            sqlx::query(
+                "INSERT INTO orphan_disk_teams (disk, team)
+                 SELECT d.cid, t.team FROM disks d JOIN instances i ON i.id = d.instance
+                 JOIN deployment_teams t ON t.deployment = i.deployment WHERE d.cid = $1",
+            )
+            .bind(disk.as_str())
+            .execute(&mut *connection)
+            .await?;
             sqlx::query("DELETE FROM disks WHERE cid = $1").bind(disk.as_str()).execute(connection).await?;
         }
         Fact::DiskDeleted { disk } => {

@@ -86,6 +86,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { number: 75, name: "tasks of logs", sql: include_str!("0075_tasks_of_logs.sql") },
     Migration { number: 80, name: "former deployments", sql: include_str!("0080_former_deployments.sql") },
     Migration { number: 81, name: "deployments of notices", sql: include_str!("0081_deployments_of_notices.sql") },
+    Migration { number: 90, name: "teams of orphaned disks", sql: include_str!("0090_teams_of_orphans.sql") },
 ];
 
 /// The director's records.

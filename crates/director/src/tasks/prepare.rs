@@ -202,6 +202,9 @@ pub(super) async fn prepare_in_place(
         if let Some(reason) = team_limits::refusal_of_releases(deployment, &teams, desired.releases.len()) {
             findings.say(reason);
         }
+        if let Some(reason) = team_limits::refusal_of_records(director, &teams).await? {
+            findings.say(reason);
+        }
     }
     current.addresses = director.store.addresses().await?;
     current.calculated = calculate(director, &desired, &mut findings).await;

@@ -20,6 +20,8 @@ const MOST_IN_A_VERSION: usize = 2_000;
 const MOST_IN_ALL: usize = 50_000;
 /// So many dependencies of packages count as one of those: a list of four megabytes has two hundred thousand.
 const DEPENDENCIES: usize = 5;
+/// So many letters of a name and a fingerprint count as one more. Usual ones have 90.
+const LONG: usize = 128;
 
 /// How a release is taken.
 #[derive(Debug, Clone, Copy, Default)]
@@ -149,17 +151,26 @@ async fn take(
     Ok(format!("Created release '{name}'"))
 }
 
+/// For how many a job or package counts: one, unless it is called something very long.
+fn weight(name: &str, fingerprint: &str) -> usize {
+    1 + (name.len() + fingerprint.len()) / LONG
+}
+
 /// Refuses what would take the memory of all who list releases or plan.
 fn check_size(known: &[ReleaseRecord], manifest: &ReleaseManifest, how: ReleaseUpload) -> Result<(), TaskError> {
     if how.replaces {
         return Ok(());
     }
     let dependencies = manifest.all_packages().map(|package| package.dependencies.len()).sum::<usize>();
-    let own = manifest.jobs.len() + manifest.all_packages().count() + dependencies / DEPENDENCIES;
+    let of_jobs = manifest.jobs.iter().map(|job| weight(&job.name, &job.fingerprint));
+    let of_packages = manifest.all_packages().map(|package| weight(&package.name, &package.fingerprint));
+    let own = of_jobs.chain(of_packages).sum::<usize>() + dependencies / DEPENDENCIES;
     let of_release = |release: &ReleaseRecord| {
         let dependencies = release.packages.iter().map(|package| package.dependencies.len()).sum::<usize>();
+        let of_jobs = release.jobs.iter().map(|job| weight(&job.name, &job.fingerprint));
+        let of_packages = release.packages.iter().map(|package| weight(&package.name, &package.fingerprint));
         // Each version costs something, also one with nothing in it.
-        1 + release.jobs.len() + release.packages.len() + dependencies / DEPENDENCIES
+        1 + of_jobs.chain(of_packages).sum::<usize>() + dependencies / DEPENDENCIES
     };
     let here: usize = known.iter().map(of_release).sum();
     let is_here = known.iter().any(|release| release.name == manifest.name && release.version == manifest.version);
