@@ -73,6 +73,8 @@ pub(crate) enum Started {
     Busy,
     /// Another VM has the address.
     AddressTaken { address: IpAddr, holder: String },
+    /// This machine does not let the VM's users be its own, and why.
+    NoOwnUsers(String),
     /// Something else, in words.
     Failed(String),
 }
@@ -90,6 +92,9 @@ pub(crate) enum StartError {
         #[source]
         source: io::Error,
     },
+    /// its users cannot be its own here
+    #[error("the VM did not start with users of its own: {0}")]
+    NoOwnUsers(String),
     #[error("the VM did not start: {0}")]
     Failed(String),
     #[error("the VM's supervisor ended without a word; its console says: {console}")]
@@ -215,6 +220,7 @@ impl Machine {
             match self.spawn(windlass, deadline).await? {
                 Started::Ready => return Ok(()),
                 Started::AddressTaken { address, holder } => return Err(StartError::AddressTaken { address, holder }),
+                Started::NoOwnUsers(reason) => return Err(StartError::NoOwnUsers(reason)),
                 Started::Failed(reason) => return Err(StartError::Failed(reason)),
                 // A call that was killed had started one; it is ready soon, or gone.
                 Started::Busy if Instant::now() > deadline => {

@@ -13,6 +13,7 @@ use windlass_cpi::resources::Kept;
 use crate::container::boot::Boot;
 use crate::container::confinement::Confinement;
 use crate::container::limits::Limits;
+use crate::container::users::{Ids, Users};
 use crate::isolation::Isolation;
 use crate::network::Wiring;
 use crate::own_root::OwnRoot;
@@ -54,6 +55,13 @@ pub(crate) struct VmRecord {
     pub(crate) metadata: Object,
     /// Disks that may be attached: written before the disk's own record, which decides, and cleared after it.
     pub(crate) disks: BTreeMap<DiskCid, DiskHint>,
+}
+
+impl VmRecord {
+    /// The ids of this machine that its users have, if they are its own.
+    pub(crate) fn ids(&self) -> Option<Ids> {
+        self.container.as_ref()?.users.ids()
+    }
 }
 
 /// What a disk is made of: decided when it is made, to fit the VM that it is made for or, without one, VMs of that time.
@@ -113,6 +121,8 @@ pub(crate) struct ContainerRecord {
     pub(crate) limits: Limits,
     #[serde(default)]
     pub(crate) confinement: Confinement,
+    #[serde(default)]
+    pub(crate) users: Users,
     pub(crate) wiring: Wiring,
 }
 

@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{Gid, Uid};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use windlass_durable::{file, kill_point};
@@ -93,6 +94,25 @@ impl Stay {
     pub(crate) fn leave(self) -> io::Result<()> {
         self.back.iter().try_for_each(|group| join(group))
     }
+}
+
+/// Gives the groups of a VM to its root: an init that makes groups makes them there. What limits the VM itself stays ours.
+pub(super) fn hand_over(vm: &str, (user, group): (Uid, Gid)) -> io::Result<()> {
+    for hierarchy in hierarchies()? {
+        let own = hierarchy.point.join(name(vm));
+        match fs::create_dir(&own) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        for file in [".", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control", "tasks"] {
+            match rustix::fs::chown(own.join(file), Some(user), Some(group)) {
+                // Each version has its own.
+                Err(Errno::NOENT) | Ok(()) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Makes room for containers in a VM: its first process, which calls this, goes into a group below that of the VM. In version 2 only

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::root::Root;
-use crate::machine::{DISKS_IN_VM, Machine};
+use crate::machine::DISKS_IN_VM;
 use crate::state::VmRecord;
 
 /// Where agents mount the persistent disk.
@@ -69,11 +69,11 @@ pub(crate) fn put_programs(inside: &Root) -> io::Result<()> {
 }
 
 /// The folder of the disk that the VM's agent had on its store and cannot put there itself; none if it had none, or it does.
-pub(crate) fn last_disk(vm: &VmRecord, machine: &Machine, inside: &Root) -> io::Result<Option<PathBuf>> {
+pub(crate) fn last_disk(vm: &VmRecord, disks: &Path, inside: &Root) -> io::Result<Option<PathBuf>> {
     if inside.has(OUR_PLACES) {
         return Ok(None);
     }
     let last = inside.read(LAST_DISK)?.unwrap_or_default();
     let disk = vm.disks.keys().find(|disk| disk.as_str() == last.trim());
-    Ok(disk.map(|disk| machine.disks().join(Path::new(disk.as_str()))))
+    Ok(disk.map(|disk| disks.join(disk.as_str())))
 }

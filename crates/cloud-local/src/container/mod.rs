@@ -3,6 +3,7 @@
 //! - [`boot`]: what runs first in a VM of a stemcell, and where its agent looks for its settings.
 //! - [`limits`]: how much of the machine it may use; [`confinement`], [`syscalls`]: how much of the kernel.
 //! - [`spec`]: the container in the words of the OCI runtime specification.
+//! - [`users`]: whose users its own are. [`sources`]: where what it is made from is found.
 //! - [`root`]: its root file system.
 //! - [`running`]: made, connected and started by its supervisor, and what goes when it ended.
 //! - [`handover`]: its disks, for agents that would not take them as they are.
@@ -21,5 +22,7 @@ mod init;
 pub(crate) mod limits;
 pub(crate) mod root;
 pub(crate) mod running;
+mod sources;
 mod spec;
 pub(crate) mod syscalls;
+pub(crate) mod users;

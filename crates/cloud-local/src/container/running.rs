@@ -10,12 +10,15 @@ use libcontainer::error::LibcontainerError;
 use libcontainer::syscall::syscall::SyscallType;
 use nix::sched::CloneFlags;
 use rustix::mount::MountPropagationFlags;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use windlass_durable::file;
 use windlass_durable::kill_point;
 use windlass_durable::process::ProcessIdentity;
 
+use super::boot::Boot;
 use super::init::FirstProcess;
 use super::root::{Root, mount_overlay};
+use super::sources::Sources;
 use super::spec;
 use super::{cgroup, handover};
 use crate::disks;
@@ -44,6 +47,9 @@ pub(crate) enum ContainerError {
     /// the container could not be made
     #[error("cannot make the container")]
     Create(#[source] Box<LibcontainerError>),
+    /// this machine does not let its users be its own
+    #[error("cannot make a user namespace for the VM")]
+    Users(#[source] io::Error),
     /// its network could not be made
     #[error(transparent)]
     Network(#[from] NetworkError),
@@ -70,13 +76,20 @@ pub(crate) fn start(
         let _networks = crate::network::lock(machine.state()).map_err(io_error("lock", machine.state()))?;
         wire::prepare(&container.wiring)?;
     }
-    let store = prepare_root(vm, container, machine)?;
+    let (sources, store) = prepare_root(vm, container, machine)?;
+    if let Some((ids, _)) = &sources.users {
+        raise_limits();
+        // A program that opens its output again, as `/dev/stderr`, must be allowed to.
+        let (user, group) = ids.root();
+        rustix::fs::fchown(console, Some(user), Some(group))
+            .map_err(|error| io_error("give the VM", machine.console())(error.into()))?;
+    }
     let bundle = machine.bundle();
     file::create_private_dir(&bundle).map_err(io_error("make", &bundle))?;
     let run = bundle.join("run");
     file::remove(&run).map_err(io_error("remove", &run))?;
     let document = bundle.join("config.json");
-    serde_json::to_vec_pretty(&spec::document(vm, container, machine, store.as_deref()))
+    serde_json::to_vec_pretty(&spec::document(vm, container, &sources, store.as_deref()))
         .map_err(io::Error::from)
         .and_then(|bytes| file::write_in_place(&document, bytes))
         .map_err(io_error("write", &document))?;
@@ -93,11 +106,16 @@ pub(crate) fn start(
         .with_root_path(&run)
         .map_err(created)?;
     let stay = cgroup::enter(vm.cid.as_str()).map_err(io_error("enter the control groups of", machine.folder()))?;
+    if let (Some((ids, _)), Boot::Systemd) = (&sources.users, &container.boot) {
+        cgroup::hand_over(vm.cid.as_str(), ids.root())
+            .map_err(io_error("give the control groups of", machine.folder()))?;
+    }
     kill_point("before the container is made");
     let made_container = builder.as_init(&bundle).with_systemd(false).with_detach(true).build();
     kill_point("after the container is made");
     stay.leave().map_err(io_error("leave the control groups of", machine.folder()))?;
     let mut made_container = made_container.map_err(created)?;
+    sources.let_go().map_err(io_error("leave the mounts of", machine.folder()))?;
     let pid = made_container.pid().and_then(|pid| u32::try_from(pid.as_raw()).ok());
     let pid = pid.ok_or_else(|| ContainerError::NotRunning("the container has no first process".to_owned()))?;
     let init = ProcessIdentity::of(pid).map_err(io_error("look at the first process of", machine.folder()))?;
@@ -117,15 +135,34 @@ fn prepare_root(
     vm: &VmRecord,
     container: &ContainerRecord,
     machine: &Machine,
-) -> Result<Option<PathBuf>, ContainerError> {
+) -> Result<(Sources, Option<PathBuf>), ContainerError> {
     kill_point("before the root file system is mounted");
     nix::sched::unshare(CloneFlags::CLONE_NEWNS).map_err(|error| io_error("leave the mounts of", "/")(error.into()))?;
     rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::DOWNSTREAM)
         .map_err(|error| io_error("leave the mounts of", "/")(error.into()))?;
-    let root = machine.root();
-    mount_overlay(&container.root, &machine.upper(), &machine.work(), &root)
-        .map_err(io_error("mount an overlay at", &root))?;
-    let inside = Root::open(&root).map_err(io_error("open", &root))?;
+    let sources = Sources::find(container, machine).map_err(ContainerError::Users)?;
+    let root = &sources.root;
+    if sources.users.is_none() {
+        mount_overlay(&container.root, &machine.upper(), &machine.work(), root)
+            .map_err(io_error("mount an overlay at", root))?;
+    }
+    let fill = || fill_root(vm, container, machine, &sources);
+    let store = match &sources.users {
+        None => fill()?,
+        Some((ids, _)) => ids.as_root(fill).map_err(io_error("be root of", machine.folder()))??,
+    };
+    Ok((sources, store))
+}
+
+/// Puts in what the VM must find. Tells which disk its agent must find on the store.
+fn fill_root(
+    vm: &VmRecord,
+    container: &ContainerRecord,
+    machine: &Machine,
+    sources: &Sources,
+) -> Result<Option<PathBuf>, ContainerError> {
+    let root = &sources.root;
+    let inside = Root::open(root).map_err(io_error("open", root))?;
     let settings = fs::read(machine.settings()).map_err(io_error("read", machine.settings()))?;
     inside.put_private(&container.settings_path, &settings).map_err(io_error("write", &container.settings_path))?;
     if let Some(config) = &container.agent_config {
@@ -142,7 +179,24 @@ fn prepare_root(
     }
     put_name_servers(container, &inside).map_err(io_error("write", "/etc/resolv.conf"))?;
     handover::put_programs(&inside).map_err(io_error("write the programs of", machine.folder()))?;
-    handover::last_disk(vm, machine, &inside).map_err(io_error("look for the disk of", machine.folder()))
+    handover::last_disk(vm, &sources.disks, &inside).map_err(io_error("look for the disk of", machine.folder()))
+}
+
+/// Root of a user namespace raises no limit above that of the process which it came from. The VM's programs find room as before.
+fn raise_limits() {
+    const FILES: u64 = 1 << 20;
+    for (resource, most) in [
+        (Resource::Nofile, Some(FILES)),
+        (Resource::Nproc, None),
+        (Resource::Memlock, None),
+        (Resource::Core, None),
+        (Resource::Stack, None),
+    ] {
+        let Rlimit { current, maximum } = getrlimit(resource);
+        let maximum = maximum.zip(most).map(|(now, most)| now.max(most));
+        // Where we may not either, the VM has what we have.
+        let _ = setrlimit(resource, Rlimit { current, maximum });
+    }
 }
 
 /// Where the image leaves it to us: agents of stemcells write the file themselves.

@@ -11,7 +11,8 @@ use super::cgroup;
 use super::confinement::Confinement;
 use super::handover::STORE;
 use super::limits::{Limits, USUAL_PROCESSES};
-use crate::machine::{DISKS_IN_VM, Machine};
+use super::sources::Sources;
+use crate::machine::DISKS_IN_VM;
 use crate::state::{ContainerRecord, VmRecord};
 use crate::userland::{self, Userland};
 
@@ -78,18 +79,20 @@ const READ_ONLY: [&str; 12] = [
 const PATH: &str = "/var/vcap/bosh/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The document for the container of `vm`. `store` is the folder of a disk that its agent finds mounted.
-pub(crate) fn document(vm: &VmRecord, container: &ContainerRecord, machine: &Machine, store: Option<&Path>) -> Value {
+pub(super) fn document(vm: &VmRecord, container: &ContainerRecord, sources: &Sources, store: Option<&Path>) -> Value {
     let capabilities = permitted(own_capabilities());
     let is_systemd = container.boot == Boot::Systemd;
     let mut environment = vec![format!("PATH={PATH}")];
     if is_systemd {
         environment.push("container=windlass".to_owned());
     }
-    let namespaces = ["pid", "network", "ipc", "uts", "mount", "cgroup"].map(|kind| json!({"type": kind}));
+    let kinds = ["pid", "network", "ipc", "uts", "mount", "cgroup"];
+    let mut namespaces = kinds.map(|kind| json!({"type": kind})).to_vec();
+    namespaces.extend(sources.user_namespace().map(|path| json!({"type": "user", "path": path})));
     json!({
         "ociVersion": "1.2.0",
         "hostname": vm.cid,
-        "root": {"path": machine.root(), "readonly": false},
+        "root": {"path": sources.root, "readonly": false},
         "process": {
             "terminal": false,
             "user": {"uid": 0, "gid": 0, "umask": 0o022},
@@ -105,7 +108,7 @@ pub(crate) fn document(vm: &VmRecord, container: &ContainerRecord, machine: &Mac
             },
             "noNewPrivileges": false,
         },
-        "mounts": mounts(container, machine, is_systemd, store),
+        "mounts": mounts(container, sources, is_systemd, store),
         "linux": {
             "cgroupsPath": cgroup::path(vm.cid.as_str()),
             "resources": resources(container.limits, cgroup::can_count_processes()),
@@ -132,7 +135,7 @@ fn read_only(container: &ContainerRecord) -> Vec<PathBuf> {
     paths.into_iter().collect()
 }
 
-fn mounts(container: &ContainerRecord, machine: &Machine, is_systemd: bool, store: Option<&Path>) -> Value {
+fn mounts(container: &ContainerRecord, sources: &Sources, is_systemd: bool, store: Option<&Path>) -> Value {
     let mut mounts = vec![
         json!({"destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"]}),
         json!({"destination": "/dev", "type": "tmpfs", "source": "tmpfs",
@@ -147,7 +150,7 @@ fn mounts(container: &ContainerRecord, machine: &Machine, is_systemd: bool, stor
             "options": ["nosuid", "noexec", "nodev", "ro"]}),
         json!({"destination": "/sys/fs/cgroup", "type": "cgroup", "source": "cgroup",
             "options": ["nosuid", "noexec", "nodev", "relatime", if makes_groups(container) { "rw" } else { "ro" }]}),
-        json!({"destination": DISKS_IN_VM, "type": "bind", "source": machine.disks(),
+        json!({"destination": DISKS_IN_VM, "type": "bind", "source": sources.disks,
             "options": ["rbind", "rslave", "ro"]}),
     ];
     if is_systemd {
@@ -159,7 +162,7 @@ fn mounts(container: &ContainerRecord, machine: &Machine, is_systemd: bool, stor
     if container.userland == Userland::Host {
         mounts.extend(of_host());
     }
-    if let Some(agent) = &container.agent {
+    if let Some(agent) = &sources.agent {
         mounts.push(json!({"destination": AGENT, "type": "bind", "source": agent, "options": ["bind", "ro"]}));
     }
     if let Some(disk) = store {

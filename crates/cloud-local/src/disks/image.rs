@@ -5,16 +5,20 @@
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use windlass_durable::file;
+use nix::sched::{CloneFlags, unshare};
+use rustix::mount::{MountPropagationFlags, mount_change};
+use windlass_durable::{file, kill_point};
 
 use super::error::{DiskError, io_error};
 use super::mounts::{self, Device};
 use super::tool::{E2FSCK, LOSETUP, MKFS, MOUNT, RESIZE2FS, ToolError};
 use super::{copy, holders, namespaces, space};
+use crate::container::users;
 
 const MIB: u64 = 1024 * 1024;
 
@@ -80,17 +84,51 @@ impl DiskImage {
     /// Mounts the image at `point`, unless it is mounted there. An image that anything else holds is refused: one disk is
     /// never mounted twice.
     pub(super) fn mount(&self, point: &Path) -> Result<(), DiskError> {
+        if self.is_free_for(point)? {
+            self.mount_plain(point)?;
+        }
+        Ok(())
+    }
+
+    /// The same, with the ids that `namespace` gives to those of the disk. What was not finished is not mounted anywhere.
+    pub(super) fn mount_translated(&self, point: &Path, namespace: BorrowedFd<'_>) -> Result<(), DiskError> {
+        if !self.is_free_for(point)? {
+            return Ok(());
+        }
+        let failed = |error| io_error("translate the ids of", point)(error);
+        // Nobody sees it with other ids: in mounts of its own, which go with the thread.
+        let unseen = || -> Result<OwnedFd, DiskError> {
+            unshare(CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS).map_err(|error| failed(error.into()))?;
+            mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)
+                .map_err(|error| failed(error.into()))?;
+            self.mount_plain(point)?;
+            users::translated(point, namespace).map_err(failed)
+        };
+        let thread = std::thread::scope(|scope| scope.spawn(unseen).join());
+        let mount = thread.map_err(|_| failed(std::io::Error::other("the thread that mounts it panicked")))??;
+        kill_point("before a disk is shown");
+        users::put(mount.as_fd(), point).map_err(failed)?;
+        kill_point("after a disk is shown");
+        Ok(())
+    }
+
+    /// Whether it is yet to be mounted at `point`.
+    fn is_free_for(&self, point: &Path) -> Result<bool, DiskError> {
         file::create_private_dir(point).map_err(io_error("make", point))?;
         let deadline = Instant::now() + SETTLES;
         while let Some(held) = self.held_by()?.into_iter().next() {
             if self.is_mounted_at(point)? {
-                return Ok(());
+                return Ok(false);
             }
             if Instant::now() > deadline {
                 return Err(self.is_held(held));
             }
             std::thread::sleep(Duration::from_millis(10));
         }
+        Ok(true)
+    }
+
+    fn mount_plain(&self, point: &Path) -> Result<(), DiskError> {
         MOUNT.run(
             ["-t", "ext4", "-o", "loop"].map(OsStr::new).into_iter().chain([self.path.as_os_str(), point.as_os_str()]),
         )?;

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use windlass_contract::cpi::CpiError;
@@ -13,10 +14,11 @@ use super::error::{DiskError, io_error};
 use super::image::DiskImage;
 use super::{copy, copy_tree, folder, freeze, space};
 use crate::cloud::LocalCloud;
+use crate::container::users::Ids;
 use crate::isolation::Isolation;
 use crate::machine::{DISKS_IN_VM, Machine};
 use crate::own_root::{self, Visibility};
-use crate::state::{Attachment, DiskForm, DiskRecord};
+use crate::state::{Attachment, DiskForm, DiskRecord, VmRecord};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -91,22 +93,26 @@ impl<'a> LockedDisk<'a> {
     }
 
     /// Records that the disk is attached, and shows it to the VM. Done already, it is done again where something is missing.
-    pub(crate) fn attach(&mut self, vm: &VmCid, hint: &DiskHint, machine: &Machine) -> Result<(), DiskError> {
-        let attachment = Some(Attachment { vm: vm.clone(), hint: hint.clone() });
+    pub(crate) fn attach(&mut self, vm: &VmRecord, hint: &DiskHint, machine: &Machine) -> Result<(), DiskError> {
+        let attachment = Some(Attachment { vm: vm.cid.clone(), hint: hint.clone() });
         if self.record.attached_to != attachment {
             self.record.attached_to = attachment;
             self.save()?;
         }
-        self.show(machine)
+        self.show(machine, vm.ids())
     }
 
     /// Mounts the image of an attached disk in the VM's folder of disks, and a folder where the VM sees only its own.
-    pub(crate) fn show(&self, machine: &Machine) -> Result<(), DiskError> {
+    pub(crate) fn show(&self, machine: &Machine, ids: Option<Ids>) -> Result<(), DiskError> {
         match self.record.form {
             DiskForm::Directory => self.set_visibility(machine, Visibility::Shown),
             DiskForm::Image => {
                 folder::open(&machine.disks())?;
-                self.image().mount(&point(machine, &self.record.cid))
+                let point = point(machine, &self.record.cid);
+                let Some(ids) = ids else { return self.image().mount(&point) };
+                let windlass = self.windlass(&point)?;
+                let namespace = ids.namespace(&windlass).map_err(io_error("make a user namespace for", &point))?;
+                self.image().mount_translated(&point, namespace.as_fd())
             }
         }
     }
@@ -128,12 +134,14 @@ impl<'a> LockedDisk<'a> {
 
     /// Only a VM that runs in a root of its own sees a difference.
     fn set_visibility(&self, machine: &Machine, wanted: Visibility) -> Result<(), DiskError> {
-        let windlass = self
-            .cloud
-            .windlass()
-            .map_err(|error| io_error("show or hide", &self.data())(io::Error::other(error.message)))?;
+        let windlass = self.windlass(&self.data())?;
         own_root::set_visibility(machine, &windlass, &self.record.cid, wanted)
             .map_err(io_error("show or hide", &self.data()))
+    }
+
+    fn windlass(&self, path: &Path) -> Result<PathBuf, DiskError> {
+        let found = self.cloud.windlass();
+        found.map_err(|error| io_error("show or hide", path)(io::Error::other(error.message)))
     }
 
     fn release(&self) -> Result<(), DiskError> {

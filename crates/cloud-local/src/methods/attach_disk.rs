@@ -54,7 +54,7 @@ pub(crate) fn run(cloud: &LocalCloud, asked: AttachDisk) -> Result<DiskHint, Cpi
     if vm.disks.insert(disk_cid.clone(), hint.clone()).as_ref() != Some(&hint) {
         cloud.vms.write(vm_cid.as_str(), &vm)?;
     }
-    if let Err(error) = disk.attach(&vm_cid, &hint, &machine) {
+    if let Err(error) = disk.attach(&vm, &hint, &machine) {
         // What could not be shown is not attached, unless it was before.
         if !was_attached {
             let _ = disk.detach();

@@ -2,6 +2,7 @@
 //!
 //! The folder appears as a whole, named after the call's id; a repeated call finds it and only starts what does not run.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ use crate::cloud::LocalCloud;
 use crate::container::boot::{self, BootableRoot, ImageError};
 use crate::container::confinement::Confinement;
 use crate::container::limits::Limits;
+use crate::container::users::{Ids, Users};
 use crate::isolation::Isolation;
 use crate::machine::{Machine, SETTINGS_IN_VM, StartError};
 use crate::network::{Plan, Wiring, bridged, loopback, wire};
@@ -50,6 +52,7 @@ pub(crate) async fn run(
     user_data.set_vm_name(cid.as_str());
     let unsettled = user_data.clone();
     let mut tries = 0;
+    let mut no_own_users = None;
     loop {
         // Each attempt starts from the original user data, because the addresses may differ.
         user_data.clone_from(&unsettled);
@@ -59,7 +62,7 @@ pub(crate) async fn run(
                 settle(&record, user_data);
                 record
             }
-            None => match build(cloud, call, &cid, &vm, user_data, &machine) {
+            None => match build(cloud, call, &cid, &vm, user_data, &machine, no_own_users.as_deref()) {
                 Ok(record) => record,
                 Err(error) => {
                     cloud.vms.remove(cid.as_str())?;
@@ -69,6 +72,11 @@ pub(crate) async fn run(
         };
         match machine.start(&windlass).await {
             Ok(()) => return Ok(CreatedVm { cid, networks: record.networks, disks: None }),
+            // This machine cannot, which is said in the record of the VM that it can make.
+            Err(StartError::NoOwnUsers(why)) if no_own_users.is_none() => {
+                remove(cloud, &record, &machine).await?;
+                no_own_users = Some(why);
+            }
             Err(StartError::AddressTaken { address, .. })
                 if tries < ADDRESS_TRIES && is_dynamic(&vm.networks, &record.networks, address) =>
             {
@@ -92,6 +100,7 @@ fn build(
     vm: &CreateVm,
     user_data: &mut UserData,
     machine: &Machine,
+    no_own_users: Option<&str>,
 ) -> Result<VmRecord, CpiError> {
     let isolation = cloud.isolation_for(&vm.networks)?;
     // Held until the VM's record has the addresses, so that nobody else is given them.
@@ -133,6 +142,9 @@ fn build(
         disks: Default::default(),
     };
     let agent_version = complete(cloud, vm, &mut record, Software { root, userland, borrowed }, wiring)?;
+    if let Some(container) = &mut record.container {
+        container.users = users(cloud, call, container.confinement, no_own_users)?;
+    }
     settle(&record, user_data);
     cloud.vms.make(cid.as_str(), &record, |folder| {
         fill(&Machine::new(folder), machine, &record, agent_version, user_data)
@@ -190,11 +202,30 @@ fn complete(
                 agent_config,
                 limits,
                 confinement,
+                users: Users::OfMachine,
                 wiring,
             });
             Ok(None)
         }
     }
+}
+
+/// Whose users those of a new container are: its own unless this machine cannot, or its programs make containers of their own.
+fn users(
+    cloud: &LocalCloud,
+    call: &Call,
+    confinement: Confinement,
+    no_own_users: Option<&str>,
+) -> Result<Users, CpiError> {
+    if confinement != Confinement::Filtered {
+        return Ok(Users::OfMachine);
+    }
+    if let Some(why) = no_own_users {
+        return Ok(Users::Refused(why.to_owned()));
+    }
+    let taken: BTreeSet<Ids> = cloud.vms.all()?.iter().filter_map(VmRecord::ids).collect();
+    let refused = || Users::Refused("all ids of this machine that VMs may have are taken".to_owned());
+    Ok(Ids::choose(call.id, &taken).map_or_else(refused, Users::Own))
 }
 
 fn kind(error: &std::io::Error) -> ErrorType {
@@ -214,13 +245,16 @@ fn fill(
 ) -> std::io::Result<()> {
     file::write_json(&hidden.settings(), user_data, file::PRIVATE)?;
     if record.container.is_some() {
-        for folder in [hidden.work(), hidden.disks()] {
-            file::create_private_dir(&folder)?;
-        }
-        // These two become what the VM sees as its root folder.
-        for folder in [hidden.upper(), hidden.root()] {
+        file::create_private_dir(&hidden.work())?;
+        // The VM sees the first two as its root folder, and the third as that of its disks.
+        for folder in [hidden.upper(), hidden.root(), hidden.disks()] {
             fs::create_dir(&folder)?;
             fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+        }
+        if let Some((user, group)) = record.ids().map(Ids::root) {
+            for folder in [hidden.upper(), hidden.work()] {
+                rustix::fs::chown(folder, Some(user), Some(group))?;
+            }
         }
         return Ok(());
     }

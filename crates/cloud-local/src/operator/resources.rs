@@ -10,6 +10,7 @@ use windlass_durable::lock::FileLock;
 
 use crate::cloud::LocalCloud;
 use crate::container::confinement::Confinement;
+use crate::container::users::Users;
 use crate::machine::Machine;
 
 /// Something that was made and not deleted.
@@ -54,8 +55,15 @@ pub(super) fn all(cloud: &LocalCloud) -> Result<Vec<Resource>, CpiError> {
         let machine = cloud.vms.path(it.cid.as_str()).map(Machine::new);
         let runs = machine.is_some_and(|machine| FileLock::is_held(&machine.lock()).unwrap_or(false));
         let mut details = vec![it.isolation.to_string(), if runs { "running" } else { "stopped" }.to_owned()];
-        if it.container.is_some_and(|container| container.confinement == Confinement::Nesting) {
-            details.push("nesting".to_owned());
+        if let Some(container) = it.container {
+            if container.confinement == Confinement::Nesting {
+                details.push("nesting".to_owned());
+            }
+            match container.users {
+                Users::Own(_) => details.push("users of its own".to_owned()),
+                Users::Refused(why) => details.push(format!("no users of its own ({why})")),
+                Users::OfMachine => {}
+            }
         }
         details.extend(it.addresses.iter().map(ToString::to_string));
         all.push(Resource::new("vm", it.cid, details.join(", ")).with_metadata(it.metadata));

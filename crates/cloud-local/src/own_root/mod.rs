@@ -31,6 +31,7 @@ use std::process::{Command, ExitCode};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
+use crate::container::users;
 pub(crate) use disks::{Visibility, set_visibility};
 pub use trial::{Refusal, try_own_root};
 
@@ -75,6 +76,11 @@ enum Said {
     Failed(String),
 }
 
+/// This program as the holder of a user namespace.
+pub(crate) fn users_holder(program: &Path) -> Command {
+    part(program, users::HOLDER, Purpose::Vm, Path::new("/"))
+}
+
 /// Is one of the processes around a VM's root (`windlass vm-root …`); `words` follow that word.
 pub fn vm_root(words: &[OsString]) -> ExitCode {
     let [part, what, folder] = words else { return ExitCode::FAILURE };
@@ -84,6 +90,7 @@ pub fn vm_root(words: &[OsString]) -> ExitCode {
     match part {
         "keep" => keeper::run(folder, purpose),
         "first" => first::run(folder, purpose),
+        users::HOLDER => users::hold(),
         "show" => disks::run(folder, what, Visibility::Shown),
         "hide" => disks::run(folder, what, Visibility::Hidden),
         _ => ExitCode::FAILURE,

@@ -11,7 +11,7 @@ use windlass_contract::explain;
 use super::agent::describe;
 use super::console::{Console, Notes};
 use super::{Ended, RecordedProcesses, write_record};
-use crate::container::running;
+use crate::container::running::{self, ContainerError};
 use crate::machine::{Machine, Started};
 use crate::own_root::start;
 use crate::state::{ContainerRecord, VmRecord};
@@ -34,8 +34,12 @@ impl Contained {
         console: &Console,
     ) -> Result<Self, Started> {
         let made = |init| write_record(machine, false, RecordedProcesses { init: Some(init), keeper: None });
-        let init = running::start(vm, container, machine, console.pipe(), made)
-            .map_err(|error| Started::Failed(explain(&error)))?;
+        let init = running::start(vm, container, machine, console.pipe(), made).map_err(|error| match &error {
+            ContainerError::Users(_) | ContainerError::Create(_) if container.users.ids().is_some() => {
+                Started::NoOwnUsers(explain(&error))
+            }
+            _ => Started::Failed(explain(&error)),
+        })?;
         Ok(Self {
             end_signal: container.boot.end_signal(),
             processes: RecordedProcesses { init: Some(init), keeper: None },

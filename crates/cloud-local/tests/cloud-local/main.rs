@@ -11,3 +11,4 @@ mod disks;
 mod kill_points;
 mod own_roots;
 mod rig;
+mod users;

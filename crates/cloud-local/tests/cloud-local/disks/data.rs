@@ -15,10 +15,10 @@ fn survives(form: Form) {
     let (first, second) = (site.new_vm(), site.new_vm());
     let disk = site.new_disk(64);
     let folder = site.attach(&first, &disk);
-    write_tree(&folder, 1);
+    site.as_root_of(&first, || write_tree(&folder, 1));
     let written = read_tree(&folder);
     let snapshot = site.ok("snapshot_disk", json!([disk, {"index": 0, "tag": "t"}]));
-    fs::write(folder.join("tree/later"), "later").unwrap();
+    site.as_root_of(&first, || fs::write(folder.join("tree/later"), "later").unwrap());
     let later = read_tree(&folder);
 
     site.detach(&first, &disk);
@@ -31,7 +31,7 @@ fn survives(form: Form) {
     let copy = site.attach(&second, &restored);
     assert_ne!(copy, folder);
     assert_eq!(read_tree(&copy), written);
-    fs::write(copy.join("tree/only here"), "").unwrap();
+    site.as_root_of(&second, || fs::write(copy.join("tree/only here"), "").unwrap());
     assert_eq!(read_tree(&folder), later, "a copy is not the original");
     assert_eq!(site.ok("get_disks", json!([second])).as_array().unwrap().len(), 2);
     if site.has_images() {

@@ -20,7 +20,8 @@ struct Scene {
 impl Scene {
     fn new(site: &Site, vm: &str, is_attached: bool) -> Self {
         let disk = site.new_disk(32);
-        fs::write(site.attach(vm, &disk).join("kept"), "kept").unwrap();
+        let folder = site.attach(vm, &disk);
+        site.as_root_of(vm, || fs::write(folder.join("kept"), "kept").unwrap());
         let snapshot = site.ok("snapshot_disk", json!([disk, {}]));
         if !is_attached {
             site.detach(vm, &disk);

@@ -40,7 +40,7 @@ fn an_orphaned_disk_is_attached_with_its_data_and_deleted_with_its_snapshots() {
     let (site, client) = deployed(2);
     let (first, second) = (instance(&client, 0), instance(&client, 1));
     let path = format!("/deployments/example/jobs/db/{}", text(&first, "id"));
-    fs::write(site.store(text(&second, "cid")).join("precious"), "data").unwrap();
+    site.write_to_store(text(&second, "cid"), "precious", "data");
     assert_eq!(client.done("POST", "/deployments/example/snapshots", ""), "snapshots of deployment 'example' created");
     let snapshots = client.get("/deployments/example/snapshots");
     assert_eq!(strings(&snapshots, "uuid"), [text(&first, "id"), text(&second, "id")]);

@@ -44,7 +44,7 @@ fn three_instances(settings: &str) -> (Site, Vec<String>) {
     site.deploy();
     let vms = site.in_cloud("vms");
     for vm in &vms {
-        fs::write(site.store(vm).join("precious"), vm).unwrap();
+        site.write_to_store(vm, "precious", vm);
     }
     (site, vms)
 }

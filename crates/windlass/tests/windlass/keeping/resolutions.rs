@@ -109,7 +109,7 @@ fn an_agent_that_boots_without_its_disk_gets_it_mounted() {
     site.ok(&["upload-stemcell", &stemcell]);
     site.deploy();
     let vms = site.in_cloud("vms");
-    fs::write(site.store(&vms[0]).join("precious"), &vms[0]).unwrap();
+    site.write_to_store(&vms[0], "precious", &vms[0]);
     let api = Api::of(&site);
 
     kill_vm(&site, &vms[0]);

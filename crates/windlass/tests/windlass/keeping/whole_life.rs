@@ -53,7 +53,7 @@ impl Life {
     fn write(&mut self) {
         for (instance, vm) in self.vms() {
             let content = format!("of {instance}");
-            fs::write(self.site.store(&vm).join("precious"), &content).unwrap();
+            self.site.write_to_store(&vm, "precious", &content);
             self.precious.insert(instance, content);
         }
     }
