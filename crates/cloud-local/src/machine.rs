@@ -319,6 +319,12 @@ impl Machine {
         serde_json::from_slice(&fs::read(self.supervisor()).ok()?).ok()
     }
 
+    /// The first process inside of a VM that runs.
+    pub(crate) fn first_process(&self) -> Option<u32> {
+        let record = self.supervisor_record().filter(|record| record.process.is_running())?;
+        record.init.filter(ProcessIdentity::is_running).map(|init| init.pid)
+    }
+
     fn is_ready(&self) -> bool {
         self.supervisor_record().is_some_and(|record| record.ready && record.process.is_running())
             && FileLock::is_held(&self.lock()).unwrap_or(false)

@@ -23,8 +23,11 @@ pub struct Agents {
     /// Those that answered `unknown message` to a hint.
     older_than_hints: Mutex<BTreeSet<AgentId>>,
     /// The handles used last, so that the steps of an operation share a connection.
-    recent: Mutex<VecDeque<(VmRecord, Agent)>>,
+    recent: Mutex<VecDeque<(Contact, Agent)>>,
 }
+
+/// How an agent is reached: by whose name, where, and as whom. The rest of what is on record of its VM may have megabytes.
+type Contact = (AgentId, Vec<IpAddr>, String, Secret);
 
 /// How long an agent may take until it answers, unless the operator says otherwise.
 pub const DEFAULT_WAIT: Duration = Duration::from_secs(600);
@@ -190,16 +193,14 @@ impl Agents {
     /// The agent of a VM.
     pub fn of(&self, vm: &VmRecord) -> Agent {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_it = |known: &VmRecord| {
-            (&known.agent_id, &known.mbus_user, &known.mbus_password, &known.networks)
-                == (&vm.agent_id, &vm.mbus_user, &vm.mbus_password, &vm.networks)
-        };
-        let agent = match recent.iter().position(|(known, _)| is_it(known)).and_then(|place| recent.remove(place)) {
+        let contact = (vm.agent_id.clone(), addresses(&vm.networks), vm.mbus_user.clone(), vm.mbus_password.clone());
+        let agent = match recent.iter().position(|(known, _)| *known == contact).and_then(|place| recent.remove(place))
+        {
             Some((_, agent)) => agent,
             None => self.afresh(vm),
         };
         recent.truncate(RECENT - 1);
-        recent.push_front((vm.clone(), agent.clone()));
+        recent.push_front((contact, agent.clone()));
         agent
     }
 

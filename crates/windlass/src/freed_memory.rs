@@ -17,6 +17,10 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 /// How many milliseconds the allocator keeps what was freed.
 const PURGE_DELAY: &str = "MIMALLOC_PURGE_DELAY";
 
+/// The database is written in C, and has the C library's allocator: it gives back at once what has so many bytes, however often some were
+/// asked for, and keeps the rest for few threads.
+const OF_C_LIBRARY: [(&str, &str); 2] = [("MALLOC_MMAP_THRESHOLD_", "131072"), ("MALLOC_ARENA_MAX", "2")];
+
 /// Begins this program once more, as the same process, unless the environment says how long memory is kept.
 pub(crate) fn begin_again() -> io::Result<()> {
     if std::env::var_os(PURGE_DELAY).is_some() {
@@ -31,5 +35,5 @@ fn again() -> io::Result<Infallible> {
     if let Some(own_name) = arguments.next() {
         command.arg0(own_name);
     }
-    Err(command.args(arguments).env(PURGE_DELAY, "0").exec())
+    Err(command.args(arguments).env(PURGE_DELAY, "0").envs(OF_C_LIBRARY).exec())
 }

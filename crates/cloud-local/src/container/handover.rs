@@ -28,7 +28,8 @@ fn script() -> String {
     format!(
         r#"#!/bin/sh
 # The list of mounts, in which a disk that was handed over as a folder is named by that folder wherever else it is mounted: an
-# agent that moves a disk asks here for what it is to mount elsewhere. Everything else is done by the system's own program.
+# agent that moves a disk asks here for what it is to mount elsewhere. That folder itself is not listed: a disk that is nowhere else
+# is not mounted. Everything else is done by the system's own program.
 if [ $# -gt 0 ]; then
     for program in /usr/bin/mount /bin/mount; do
         [ ! -x "$program" ] || exec "$program" "$@"
@@ -47,7 +48,7 @@ while read -r id parent device root point options rest; do
     rest="${{rest#* }}"
     source="${{rest%% *}}"
     case "$root $point" in
-        "/ {DISKS_IN_VM}/"*) ;;
+        "/ {DISKS_IN_VM}/"*) continue ;;
         "/ "*)
             for disk in $disks; do
                 [ "${{disk%%=*}}" != "$device" ] || source="${{disk#*=}}"
@@ -60,12 +61,55 @@ done < /proc/self/mountinfo
     )
 }
 
+/// Programs of the agent's own, before all others in its `PATH`.
+const UMOUNT: &str = "/var/vcap/bosh/bin/umount";
+
+/// `umount`, but for the folders of disks: an agent that unmounts a disk names it so, and means the place where it mounted it.
+fn umount_script() -> String {
+    format!(
+        r#"#!/bin/sh
+# A disk that was handed over as a folder is unmounted wherever else it is mounted; the folder stays. Everything else is done by
+# the system's own program.
+system() {{
+    for program in /usr/bin/umount /bin/umount; do
+        if [ -x "$program" ]; then "$program" "$@"; return $?; fi
+    done
+    return 127
+}}
+disk=
+case "$#:$1" in
+    1:{DISKS_IN_VM}/*)
+        while read -r id parent device root point rest; do
+            [ "$point" != "$1" ] || disk="$device"
+        done < /proc/self/mountinfo
+        ;;
+esac
+[ -n "$disk" ] || {{ system "$@"; exit $?; }}
+points=
+while read -r id parent device root point rest; do
+    case "$device $point" in
+        "$disk {DISKS_IN_VM}/"*) ;;
+        "$disk "*) points="$point $points" ;;
+    esac
+done < /proc/self/mountinfo
+for point in $points; do
+    system "$point" || exit 1
+done
+"#
+    )
+}
+
 /// Puts the programs into a VM's root file system that its agent needs for disks; what the image has of its own stays.
 pub(crate) fn put_programs(inside: &Root) -> io::Result<()> {
-    if !inside.has_executable("/bin/sh") || inside.has(MOUNT) {
+    if !inside.has_executable("/bin/sh") {
         return Ok(());
     }
-    inside.put_program(MOUNT.as_ref(), script().as_bytes())
+    for (program, text) in [(MOUNT, script()), (UMOUNT, umount_script())] {
+        if !inside.has(program) {
+            inside.put_program(program.as_ref(), text.as_bytes())?;
+        }
+    }
+    Ok(())
 }
 
 /// The folder of the disk that the VM's agent had on its store and cannot put there itself; none if it had none, or it does.

@@ -25,6 +25,9 @@ pub(crate) enum DiskError {
     /// there is not enough space
     #[error("{} has {available_mib} MiB left, and {needed_mib} MiB are needed; free some space", path.display())]
     NoSpace { path: PathBuf, needed_mib: u64, available_mib: u64 },
+    /// what was mounted for the VM does not appear in it
+    #[error("the VM does not see the disk at {}; reboot it", point.display())]
+    Unseen { point: PathBuf },
     /// the file system of a disk cannot be unmounted
     #[error("the disk is in use at {}: {holders}; end that and repeat the call", point.display())]
     Busy { point: PathBuf, holders: String },

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, unshare};
-use rustix::mount::{MountPropagationFlags, mount_change};
+use rustix::fs::CWD;
+use rustix::mount::{MountPropagationFlags, OpenTreeFlags, mount_change, open_tree};
 use windlass_durable::{file, kill_point};
 
 use super::error::{DiskError, io_error};
@@ -81,20 +82,28 @@ impl DiskImage {
         listed.lines().map(parse_loop).collect()
     }
 
-    /// Mounts the image at `point`, unless it is mounted there. An image that anything else holds is refused: one disk is
-    /// never mounted twice.
-    pub(super) fn mount(&self, point: &Path) -> Result<(), DiskError> {
-        if self.is_free_for(point)? {
-            self.mount_plain(point)?;
+    /// Mounts the image at `point`, unless it is mounted there; with the ids that `namespace` gives to those of the disk, if there is one. An
+    /// image that anything else holds is refused: one disk is never mounted twice.
+    pub(super) fn mount(&self, point: &Path, namespace: Option<BorrowedFd<'_>>) -> Result<(), DiskError> {
+        match self.is_free_for(point)? {
+            true => self.mount_at(point, namespace),
+            false => Ok(()),
         }
+    }
+
+    /// Mounts what is at `point` in a VM, at `inside`, by one of its processes.
+    pub(super) fn pass_on(&self, point: &Path, inside: &Path, process: u32) -> Result<(), DiskError> {
+        let failed = |error| io_error("show the VM", point)(error);
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let mount = open_tree(CWD, point, flags).map_err(|error| failed(error.into()))?;
+        kill_point("before a disk is shown again");
+        namespaces::of(process).and_then(|vm| vm.enter(|_| users::put(mount.as_fd(), inside))?).map_err(failed)?;
+        kill_point("after a disk is shown again");
         Ok(())
     }
 
-    /// The same, with the ids that `namespace` gives to those of the disk. What was not finished is not mounted anywhere.
-    pub(super) fn mount_translated(&self, point: &Path, namespace: BorrowedFd<'_>) -> Result<(), DiskError> {
-        if !self.is_free_for(point)? {
-            return Ok(());
-        }
+    fn mount_at(&self, point: &Path, namespace: Option<BorrowedFd<'_>>) -> Result<(), DiskError> {
+        let Some(namespace) = namespace else { return self.mount_plain(point) };
         let failed = |error| io_error("translate the ids of", point)(error);
         // Nobody sees it with other ids: in mounts of its own, which go with the thread.
         let unseen = || -> Result<OwnedFd, DiskError> {
@@ -141,6 +150,15 @@ impl DiskImage {
         let devices = self.held_by()?;
         let mounts = mounts::of_this_process().map_err(io_error("read", Path::new("/proc/self/mountinfo")))?;
         let there = mounts::at(&mounts, &point);
+        Ok(there.is_some_and(|mount| devices.iter().any(|held| held.device == mount.device)))
+    }
+
+    /// Whether a process sees this image at `point`.
+    pub(super) fn is_seen_at(&self, point: &Path, pid: u32) -> Result<bool, DiskError> {
+        let path = PathBuf::from(format!("/proc/{pid}/mountinfo"));
+        let devices = self.held_by()?;
+        let mounts = mounts::parse(&std::fs::read(&path).map_err(io_error("read", &path))?);
+        let there = mounts::at(&mounts, point);
         Ok(there.is_some_and(|mount| devices.iter().any(|held| held.device == mount.device)))
     }
 
@@ -213,7 +231,7 @@ impl DiskImage {
     /// Makes the file system fill the file while nobody uses it, through `point`, where the kernel allows that. Otherwise a
     /// copy grows and then takes the image's place, because a tool that is killed in the middle spoils what it works on.
     pub(super) fn fill(&self, point: &Path) -> Result<(), DiskError> {
-        self.mount(point)?;
+        self.mount(point, None)?;
         let filled = self.fill_mounted();
         self.release()?;
         match filled {

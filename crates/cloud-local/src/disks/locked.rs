@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use windlass_contract::cpi::CpiError;
@@ -14,7 +14,6 @@ use super::error::{DiskError, io_error};
 use super::image::DiskImage;
 use super::{copy, copy_tree, folder, freeze, space};
 use crate::cloud::LocalCloud;
-use crate::container::users::Ids;
 use crate::isolation::Isolation;
 use crate::machine::{DISKS_IN_VM, Machine};
 use crate::own_root::{self, Visibility};
@@ -99,22 +98,42 @@ impl<'a> LockedDisk<'a> {
             self.record.attached_to = attachment;
             self.save()?;
         }
-        self.show(machine, vm.ids())
+        self.show(vm, machine)
     }
 
     /// Mounts the image of an attached disk in the VM's folder of disks, and a folder where the VM sees only its own.
-    pub(crate) fn show(&self, machine: &Machine, ids: Option<Ids>) -> Result<(), DiskError> {
+    pub(crate) fn show(&self, vm: &VmRecord, machine: &Machine) -> Result<(), DiskError> {
         match self.record.form {
             DiskForm::Directory => self.set_visibility(machine, Visibility::Shown),
             DiskForm::Image => {
                 folder::open(&machine.disks())?;
                 let point = point(machine, &self.record.cid);
-                let Some(ids) = ids else { return self.image().mount(&point) };
-                let windlass = self.windlass(&point)?;
-                let namespace = ids.namespace(&windlass).map_err(io_error("make a user namespace for", &point))?;
-                self.image().mount_translated(&point, namespace.as_fd())
+                let (image, ids) = (self.image(), self.namespace(vm, &point)?);
+                let ids = ids.as_ref().map(AsFd::as_fd);
+                image.mount(&point, ids)?;
+                // An agent, or a call that was killed or refused half-way, may have unmounted it in the VM alone. Agents would take the bare folder
+                // that is there for the disk.
+                let inside = Path::new(DISKS_IN_VM).join(self.record.cid.as_str());
+                match machine.first_process().filter(|_| vm.isolation == Isolation::Container) {
+                    Some(first) if !image.is_seen_at(&inside, first)? => {
+                        image.pass_on(&point, &inside, first)?;
+                        if image.is_seen_at(&inside, first)? {
+                            Ok(())
+                        } else {
+                            Err(DiskError::Unseen { point: inside })
+                        }
+                    }
+                    _ => Ok(()),
+                }
             }
         }
+    }
+
+    /// The user namespace of a VM whose users are its own.
+    fn namespace(&self, vm: &VmRecord, point: &Path) -> Result<Option<OwnedFd>, DiskError> {
+        let Some(ids) = vm.ids() else { return Ok(None) };
+        let namespace = ids.namespace(&self.windlass(point)?);
+        namespace.map(Some).map_err(io_error("make a user namespace for", point))
     }
 
     /// Takes the disk from its VM: once this succeeded, the kernel has nothing of it in hand, and the record says so.

@@ -46,7 +46,7 @@ pub(crate) fn show_all(cloud: &LocalCloud, vm: &VmRecord, machine: &Machine) -> 
         if let Some(disk) = LockedDisk::lock(cloud, disk)?
             && disk.holder() == Some(&vm.cid)
         {
-            disk.show(machine, vm.ids())?;
+            disk.show(vm, machine)?;
         }
     }
     Ok(())

@@ -28,9 +28,18 @@ pub(super) struct Namespace {
     is_own: bool,
 }
 
+/// That of a process.
+pub(super) fn of(pid: u32) -> io::Result<Namespace> {
+    let name = Path::new("/proc").join(pid.to_string()).join("ns/mnt");
+    Ok(Namespace { link: File::open(&name)?, name, is_own: false })
+}
+
 /// Unmounts `device` everywhere, in this process's own namespace last: as long as a VM keeps it, nothing is lost.
 pub(super) fn unmount_everywhere(device: Device) -> Result<(), DiskError> {
     let mut namespaces = with(device).map_err(io_error("look for mounts in", Path::new("/proc")))?;
+    // Those that processes of the VM made come before the VM's own, which was there first: what is in use there is told before an
+    // agent has lost anything.
+    namespaces.reverse();
     namespaces.sort_by_key(|namespace| namespace.is_own);
     let mut locked = Vec::new();
     for namespace in namespaces {
@@ -99,7 +108,7 @@ impl Namespace {
 
     /// Does `work` in the namespace: in a thread, because a process cannot go there and be sure to come back. The thread sees
     /// itself through this namespace's `/proc`; the other one may have none.
-    fn enter<T: Send>(&self, work: impl FnOnce(&OwnedFd) -> T + Send) -> io::Result<T> {
+    pub(super) fn enter<T: Send>(&self, work: impl FnOnce(&OwnedFd) -> T + Send) -> io::Result<T> {
         let proc = openat(rustix::fs::CWD, "/proc", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let in_namespace = || -> io::Result<T> {
             unshare(CloneFlags::CLONE_FS)?;

@@ -129,6 +129,31 @@ fn sweep_all(form: Form) {
     sweep(form, "delete_vm", true, |scene| json!([scene.vm]));
 }
 
+/// An agent took the bare folder for the disk that an unfinished detachment had unmounted in the VM alone.
+#[test]
+fn a_disk_whose_detachment_was_killed_anywhere_is_whole_when_it_is_attached_again() {
+    if !is_own_machine("disks::kills::a_disk_whose_detachment_was_killed_anywhere_is_whole_when_it_is_attached_again") {
+        return;
+    }
+    let site = Site::new(Form::Container);
+    let vm = site.new_vm();
+    let mut killed = 0;
+    for point in Points::sampled(3) {
+        let scene = Scene::new(&site, &vm, true);
+        site.inside(&vm, &format!("mount -o bind /warden-cpi-dev/{} /mnt", scene.disk));
+        let asked = request("detach_disk", json!([vm, scene.disk]), &unique());
+        let was_killed = site.send(&asked, Some(point)).is_none();
+        let folder = site.attach(&vm, &scene.disk);
+        assert_eq!(fs::read_to_string(folder.join("kept")).unwrap(), "kept", "killed at point {point}");
+        tidy_up(&site, &vm, &scene);
+        killed += u32::from(was_killed);
+        if !was_killed {
+            assert!(killed > 0, "the sweep killed nothing");
+            return;
+        }
+    }
+}
+
 #[test]
 fn every_method_killed_anywhere_with_a_directory_loses_and_leaves_nothing() {
     sweep_all(Form::Directory);
