@@ -47,8 +47,10 @@ pub fn try_own_root(state: &Path, program: &Path) -> Result<(), Refusal> {
     }
     start::attempt(program, Path::new(PLACE))
         .map_err(|error| Refusal { why: explain(&error), remedy: remedy().to_owned() })?;
-    // A note that is lost costs another trial.
-    let _ = file::create_private_dir(&folder).and_then(|()| file::write(&note, success.as_bytes(), file::PRIVATE));
+    if state.is_dir() {
+        // A note that is lost costs another trial.
+        let _ = file::create_private_dir(&folder).and_then(|()| file::write(&note, success.as_bytes(), file::PRIVATE));
+    }
     Ok(())
 }
 

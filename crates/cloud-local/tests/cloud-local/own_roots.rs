@@ -449,18 +449,3 @@ fn where_user_namespaces_are_forbidden_vms_run_without_jobs_and_info_says_why() 
         "elsewhere jobs run"
     );
 }
-
-/// Each question of a director that has nothing in its cloud yet would cost ten times as much.
-#[test]
-fn whether_jobs_run_is_found_out_once_also_before_there_is_anything_in_the_cloud() {
-    let rig = Rig::new();
-    let jobs = |program: &str| {
-        rig.configure(json!({"state_dir": rig.state(), "isolation": "process", "windlass": program}));
-        rig.ok("info", json!([]))["windlass"]["jobs"].clone()
-    };
-    assert_eq!(jobs("/bin/false"), json!(false));
-    assert!(!rig.state().exists(), "what fails is tried again");
-    assert_eq!(jobs(env!("CARGO_BIN_EXE_local-cpi")), json!(null));
-    assert_eq!(mode(&rig.state()) & 0o777, 0o700);
-    assert_eq!(jobs("/bin/false"), json!(null), "it was tried again");
-}
