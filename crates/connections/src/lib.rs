@@ -269,12 +269,18 @@ impl<R: Responder> Connection<R> {
             // The buffer may grow beyond its size by what one read brings.
             .max_header_size(limits.head_size)
             .serve_connection(TokioIo::new(stream), service);
-        let ended = tokio::select! {
-            ended = poll_fn(|context| connection.poll_without_shutdown(context)) => ended,
-            _ = closing.changed() => {
-                std::pin::Pin::new(&mut connection).graceful_shutdown();
-                poll_fn(|context| connection.poll_without_shutdown(context)).await
+        let served = async {
+            tokio::select! {
+                ended = poll_fn(|context| connection.poll_without_shutdown(context)) => ended,
+                _ = closing.changed() => {
+                    std::pin::Pin::new(&mut connection).graceful_shutdown();
+                    poll_fn(|context| connection.poll_without_shutdown(context)).await
+                }
             }
+        };
+        let ended = tokio::select! {
+            ended = served => ended,
+            () = peer.is_cut_off() => return,
         };
         if let Err(error) = ended {
             tracing::debug!(%error, address = %peer.address, "a connection broke");

@@ -43,6 +43,9 @@ const SPARE_DESCRIPTORS: u64 = 64;
 /// How large a request's head may be. There may be many connections of strangers, and each of them is given as much memory.
 const HEAD: usize = 16 << 10;
 
+/// How much of an answer the kernel keeps for a client, in bytes.
+const KEPT_BY_KERNEL: usize = 64 << 10;
+
 /// How long answers under way may take when the registry ends.
 const LAST_ANSWERS: Duration = Duration::from_secs(10);
 
@@ -177,6 +180,8 @@ impl Registry {
         let listening = |source| StartError::Listen { address: config.listen, source };
         let listener = TcpListener::bind(config.listen).await.map_err(listening)?;
         let address = listener.local_addr().map_err(listening)?;
+        // Connections get it from here. A client that takes nothing has the kernel keep as much, otherwise megabytes.
+        let _ = rustix::net::sockopt::set_socket_send_buffer_size(&listener, KEPT_BY_KERNEL);
         let limits = Limits { connections: config.limits.connections.min(most_connections()), ..config.limits };
         let tally = Arc::<Tally>::default();
         let mut accept_loop = AcceptLoop::new(listener, limits.of_connections(), tally.clone());

@@ -20,6 +20,7 @@ use windlass_contract::{Object, Secret};
 use super::Server;
 use super::access::{Caller, is_address_of};
 use super::store::{Found, StoreError};
+use super::turns::Turn;
 
 /// As long as an id may be in the original's database.
 const LONGEST_ID: usize = 255;
@@ -136,8 +137,8 @@ async fn read(
             settings
         }
         // Those that wait for a place have none of it in memory.
-        Found::Long => {
-            turn = server.turns.for_large(turn).await;
+        Found::Long { size } => {
+            turn = server.turns.for_large(turn, size).await;
             stored(&server, &peer, &id).await?
         }
     };
@@ -151,8 +152,15 @@ async fn read(
     // A large one is in memory until it was sent.
     Ok(match turn {
         None => answer,
-        Some(turn) => answer.map(|body| Body::new(Held::new(body, turn))),
+        Some(turn) => answer.map(|body| held(&server, &peer, body, turn)),
     })
+}
+
+fn held(server: &Server, peer: &Peer, body: Body, turn: Turn) -> Body {
+    let place = turn.place();
+    let body = Held::new(body, turn);
+    server.turns.watch(place, body.taken(), peer);
+    Body::new(body)
 }
 
 async fn stored(server: &Server, peer: &Peer, id: &str) -> Result<Option<Secret>, StoreError> {
