@@ -11,10 +11,12 @@
 //! place that somebody with credentials wants. If all are to stay, or the others have just come, a user with more than their share loses
 //! their oldest one ([`Peer::trust_user`]): a user who may only read does not keep all others out.
 //!
+//! - [`guesses`]: what slows down who tries passwords.
 //! - [`held`]: the bodies of answers, for which something is held until they were sent.
 //! - [`peer`]: who is connected, and whether they keep their place.
 //! - [`received`]: the bodies of requests, which may be slow, but not for ever.
 
+pub mod guesses;
 pub mod held;
 pub mod peer;
 pub mod received;
@@ -38,6 +40,7 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
+pub use guesses::Guesses;
 pub use held::Held;
 pub use peer::{Peer, Working};
 pub use received::{ReceiveError, Received};

@@ -29,7 +29,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
-use windlass_connections::{AcceptLoop, Tally};
+use windlass_connections::{AcceptLoop, Guesses, Tally};
 use windlass_contract::Secret;
 use windlass_database::OpenError;
 pub use windlass_pki::Identity;
@@ -152,6 +152,7 @@ struct Server {
     store: store::Store,
     metrics: metrics::Metrics,
     turns: turns::Turns,
+    guesses: Guesses,
     limits: Limits,
     read_by_address: bool,
     trust_loopback: bool,
@@ -190,6 +191,7 @@ impl Registry {
             store,
             metrics: metrics::Metrics::new(tally, config.count_instances),
             turns: turns::Turns::default(),
+            guesses: Guesses::default(),
             limits,
             read_by_address: config.read_by_address,
             trust_loopback: config.trust_loopback,

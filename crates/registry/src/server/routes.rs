@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use axum::Router;
 use axum::body::Body;
@@ -18,7 +19,7 @@ use windlass_contract::registry::RegistryEnvelope;
 use windlass_contract::{Object, Secret};
 
 use super::Server;
-use super::access::{Caller, is_address_of};
+use super::access::{Caller, is_address_of, shown_name};
 use super::store::{Found, StoreError};
 use super::turns::Turn;
 
@@ -101,13 +102,23 @@ impl<S: Send + Sync> FromRequestParts<S> for Instance {
     }
 }
 
+/// Who asks. A client that often shows wrong credentials waits for the answer.
+async fn caller(server: &Server, peer: &Peer, headers: &HeaderMap, id: &str) -> Caller {
+    let caller = server.gate.caller(headers, id);
+    if caller == Caller::Stranger {
+        let wait = server.guesses.wrong(peer.address.ip(), &shown_name(headers), Instant::now());
+        tokio::time::sleep(wait).await;
+    }
+    caller
+}
+
 async fn read(
     State(server): Shared,
     Extension(peer): Extension<Peer>,
     Instance(id): Instance,
     headers: HeaderMap,
 ) -> Result<Response, Answer> {
-    let caller = server.gate.caller(&headers, &id);
+    let caller = caller(&server, &peer, &headers, &id).await;
     let address = peer.address.ip();
     let trusted = match caller {
         Caller::Writer | Caller::Instance => true,
@@ -175,7 +186,7 @@ async fn write(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Answer, Answer> {
-    if server.gate.caller(&headers, &id) != Caller::Writer {
+    if caller(&server, &peer, &headers, &id).await != Caller::Writer {
         return Err(Answer::Denied);
     }
     let _working = peer.working();
@@ -193,7 +204,7 @@ async fn remove(
     Instance(id): Instance,
     headers: HeaderMap,
 ) -> Result<Answer, Answer> {
-    if server.gate.caller(&headers, &id) != Caller::Writer {
+    if caller(&server, &peer, &headers, &id).await != Caller::Writer {
         return Err(Answer::Denied);
     }
     let _working = peer.working();
