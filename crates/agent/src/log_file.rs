@@ -63,8 +63,18 @@ pub(crate) fn name_of(opened: &File) -> PathBuf {
     format!("/proc/self/fd/{}", opened.as_raw_fd()).into()
 }
 
-/// Opens a log to read it; none if it is not a plain file.
+/// Opens a log to read it; none if it is not a plain file of its own. A second name of a file may lead to what root alone may read.
 pub(crate) fn read(path: &Path) -> io::Result<Option<File>> {
+    let Some(opened) = read_plain(path)? else { return Ok(None) };
+    if opened.metadata()?.nlink() > 1 {
+        tracing::warn!("{} is left out of logs: the file has another name, too", path.display());
+        return Ok(None);
+    }
+    Ok(Some(opened))
+}
+
+/// Opens a file to read it; none if it is not a plain one.
+pub(crate) fn read_plain(path: &Path) -> io::Result<Option<File>> {
     // Opening a pipe would block.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     match OpenOptions::new().read(true).custom_flags(flags).open(path) {
@@ -111,7 +121,10 @@ mod tests {
         rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe.log"), rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(at("socket.log")).unwrap();
         assert!(read(&at("plain.log")).unwrap().is_some());
-        for name in ["link.log", "pipe.log", "socket.log", "gone.log"] {
+        // Root's file under a name of a job.
+        fs::write(at("settings.json"), "secret").unwrap();
+        fs::hard_link(at("settings.json"), at("second.log")).unwrap();
+        for name in ["link.log", "pipe.log", "socket.log", "gone.log", "second.log"] {
             assert!(read(&at(name)).unwrap().is_none(), "{name}");
         }
     }

@@ -191,6 +191,8 @@ mod tests {
             std::fs::write(path, "line\n").unwrap();
         }
         std::os::unix::fs::symlink("/proc/version", folder.path().join("sys/log/link.log")).unwrap();
+        std::fs::write(folder.path().join("settings.json"), "secret").unwrap();
+        std::fs::hard_link(folder.path().join("settings.json"), folder.path().join("sys/log/hard.log")).unwrap();
         let all = ["top.log", "web/deep/x.log", "web/web.stdout.log"];
         assert_eq!(packed(&base, "job", &[]).unwrap(), all);
         assert_eq!(packed(&base, "agent,job", &[]).unwrap(), [&["current"], &all[..]].concat());

@@ -41,11 +41,29 @@ pub(crate) fn claim(address: IpAddr) -> io::Result<Option<UnixListener>> {
     }
 }
 
+/// The process that holds `address`, if that is of a user whose VMs are not looked after here. Anybody on this machine can take a name.
+pub(crate) fn stranger(address: IpAddr) -> Option<String> {
+    told_stranger(&connect(address, Instant::now()).ok()?)
+}
+
+fn told_stranger(stream: &UnixStream) -> Option<String> {
+    let holder = rustix::net::sockopt::socket_peercred(stream).ok()?;
+    let is_of_vms = holder.uid.is_root() || holder.uid == rustix::process::geteuid();
+    (!is_of_vms).then(|| stranger_named(holder.pid.as_raw_nonzero().get(), holder.uid.as_raw()))
+}
+
+fn stranger_named(process: i32, user: u32) -> String {
+    format!("process {process} of user {user}")
+}
+
 /// The VM that holds `address`, if one does.
 pub(crate) fn holder(address: IpAddr) -> io::Result<Option<String>> {
     let deadline = Instant::now() + PATIENCE;
     let holder = match connect(address, deadline) {
-        Ok(stream) => said(stream, deadline),
+        Ok(stream) => match told_stranger(&stream) {
+            Some(stranger) => return Ok(Some(stranger)),
+            None => said(stream, deadline),
+        },
         Err(Errno::CONNREFUSED) => return Ok(None),
         Err(Errno::AGAIN) => String::new(),
         Err(error) => return Err(error.into()),
@@ -103,6 +121,28 @@ mod tests {
         teller.join().unwrap().unwrap();
         assert_eq!(holder(address).unwrap(), None, "free again");
         assert!(claimed(&sockets()).all(|found| found != address), "free again");
+    }
+
+    /// Any user could take addresses, and nobody learned whose process it was.
+    #[test]
+    fn a_process_of_another_user_that_holds_an_address_is_named() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let address = IpAddr::from(std::net::Ipv4Addr::from(0x7f40_0000 | (std::process::id() & 0xf_ffff)));
+        let nobody = rustix::process::Uid::from_raw(65534);
+        let take = move || {
+            rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+            claim(address).unwrap().expect("free")
+        };
+        // Of this thread alone.
+        let listener = std::thread::spawn(take).join().unwrap();
+        let named = format!("process {} of user 65534", std::process::id());
+        assert_eq!(stranger(address).as_deref(), Some(named.as_str()));
+        assert_eq!(holder(address).unwrap().as_deref(), Some(named.as_str()));
+        drop(listener);
+        let _own = claim(address).unwrap().expect("free");
+        assert_eq!(stranger(address), None);
     }
 
     /// A process on this machine could keep every call that makes a VM with its address for as long as a call may take.

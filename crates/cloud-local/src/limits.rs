@@ -67,10 +67,12 @@ impl LocalCloud {
         }
         let claimed = fs::read_to_string("/proc/net/unix").unwrap_or_default();
         let claimed = address::claimed(&claimed).take(MOST_IN_USE);
-        let mut holders: BTreeMap<IpAddr, String> =
-            claimed.map(|address| (address, "another VM of this machine".to_owned())).collect();
+        let mut holders: BTreeMap<IpAddr, String> = claimed.map(|address| (address, String::new())).collect();
         for vm in self.vms.all().unwrap_or_default() {
             holders.extend(vm.addresses.iter().map(|address| (*address, vm.cid.to_string())));
+        }
+        for (address, holder) in holders.iter_mut().filter(|(_, holder)| holder.is_empty()) {
+            *holder = address::stranger(*address).unwrap_or_else(|| "another VM of this machine".to_owned());
         }
         holders
     }

@@ -83,7 +83,9 @@ pub(crate) enum Started {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
     /// another VM has the address
-    #[error("the address {address} is taken by {holder}; delete that VM or choose another address")]
+    #[error(
+        "the address {address} is taken by {holder}; delete that VM or end that process, or choose another address"
+    )]
     AddressTaken { address: IpAddr, holder: String },
     /// the supervisor could not be started
     #[error("cannot start the VM's supervisor {}", executable.display())]

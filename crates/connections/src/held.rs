@@ -1,6 +1,8 @@
 //! The body of an answer that holds something until it was sent.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -16,12 +18,18 @@ pub struct Held<B, T> {
     body: B,
     /// What was given and not taken yet.
     rest: Bytes,
+    taken: Arc<AtomicU64>,
     _held: T,
 }
 
 impl<B, T> Held<B, T> {
     pub fn new(body: B, held: T) -> Self {
-        Self { body, rest: Bytes::new(), _held: held }
+        Self { body, rest: Bytes::new(), taken: Arc::default(), _held: held }
+    }
+
+    /// How many bytes the server took, which it does as the client takes them.
+    pub fn taken(&self) -> Arc<AtomicU64> {
+        self.taken.clone()
     }
 }
 
@@ -38,6 +46,7 @@ impl<B: Body<Data = Bytes> + Unpin, T: Unpin> Body for Held<B, T> {
             }
         }
         let length = self.rest.len().min(PIECE);
+        self.taken.fetch_add(length as u64, Ordering::Relaxed);
         Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(length)))))
     }
 

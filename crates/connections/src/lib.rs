@@ -11,10 +11,12 @@
 //! place that somebody with credentials wants. If all are to stay, or the others have just come, a user with more than their share loses
 //! their oldest one ([`Peer::trust_user`]): a user who may only read does not keep all others out.
 //!
+//! - [`guesses`]: what slows down who tries passwords.
 //! - [`held`]: the bodies of answers, for which something is held until they were sent.
 //! - [`peer`]: who is connected, and whether they keep their place.
 //! - [`received`]: the bodies of requests, which may be slow, but not for ever.
 
+pub mod guesses;
 pub mod held;
 pub mod peer;
 pub mod received;
@@ -38,6 +40,7 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
+pub use guesses::Guesses;
 pub use held::Held;
 pub use peer::{Peer, Working};
 pub use received::{ReceiveError, Received};
@@ -269,12 +272,18 @@ impl<R: Responder> Connection<R> {
             // The buffer may grow beyond its size by what one read brings.
             .max_header_size(limits.head_size)
             .serve_connection(TokioIo::new(stream), service);
-        let ended = tokio::select! {
-            ended = poll_fn(|context| connection.poll_without_shutdown(context)) => ended,
-            _ = closing.changed() => {
-                std::pin::Pin::new(&mut connection).graceful_shutdown();
-                poll_fn(|context| connection.poll_without_shutdown(context)).await
+        let served = async {
+            tokio::select! {
+                ended = poll_fn(|context| connection.poll_without_shutdown(context)) => ended,
+                _ = closing.changed() => {
+                    std::pin::Pin::new(&mut connection).graceful_shutdown();
+                    poll_fn(|context| connection.poll_without_shutdown(context)).await
+                }
             }
+        };
+        let ended = tokio::select! {
+            ended = served => ended,
+            () = peer.is_cut_off() => return,
         };
         if let Err(error) = ended {
             tracing::debug!(%error, address = %peer.address, "a connection broke");

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use tokio::sync::Notify;
+
 /// The other side of a connection, and whether the connection keeps its place when the server is full.
 #[derive(Debug, Clone)]
 pub struct Peer {
@@ -13,6 +15,7 @@ pub struct Peer {
     /// Stands for the user whose credentials were shown; 0 while none were.
     user: Arc<AtomicU64>,
     work: Arc<AtomicUsize>,
+    cut_off: Arc<Notify>,
 }
 
 /// While this lives, the connection keeps its place.
@@ -22,7 +25,7 @@ pub struct Working<'a>(&'a AtomicUsize);
 impl Peer {
     /// Somebody at an address who has shown nothing yet.
     pub fn new(address: SocketAddr) -> Self {
-        Self { address, trusted: Arc::default(), user: Arc::default(), work: Arc::default() }
+        Self { address, trusted: Arc::default(), user: Arc::default(), work: Arc::default(), cut_off: Arc::default() }
     }
 
     /// Credentials were shown: the connection keeps its place until it ends.
@@ -47,6 +50,15 @@ impl Peer {
     pub fn working(&self) -> Working<'_> {
         self.work.fetch_add(1, Ordering::Relaxed);
         Working(&self.work)
+    }
+
+    /// Ends the connection at once, whatever is under way.
+    pub fn cut_off(&self) {
+        self.cut_off.notify_one();
+    }
+
+    pub(crate) async fn is_cut_off(&self) {
+        self.cut_off.notified().await;
     }
 
     pub(crate) fn keeps_place(&self) -> bool {

@@ -48,6 +48,8 @@ pub enum ClientError {
     Refused { status: StatusCode, message: String },
     #[error("the director's answer cannot be understood; is it of another version?")]
     Answer(#[source] Cause),
+    #[error("the director's answer is longer than {} MiB; nothing that a director lists is", LONGEST >> 20)]
+    TooLong,
     #[error("the director began no task, although it should have; is it of another version?")]
     NoTask,
     #[error("cannot read '{path}'")]
@@ -132,6 +134,10 @@ impl Cause {
 const INTERRUPTION: Duration = Duration::from_secs(5);
 const BETWEEN_TRIES: Duration = Duration::from_millis(500);
 const SILENCE: Duration = Duration::from_secs(300);
+/// How much of an answer is kept in memory, of an output of a task at a time, and of the reason of a refusal.
+pub(crate) const LONGEST: usize = 256 << 20;
+pub(crate) const PIECE: usize = 16 << 20;
+const REASON: usize = 64 << 10;
 
 /// Everything except what RFC 3986 leaves alone.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'*');
@@ -150,11 +156,7 @@ pub fn escape(text: &str) -> String {
 impl DirectorClient {
     /// For a director; nothing is sent yet.
     pub fn new(environment: &Environment) -> Result<Self, ClientError> {
-        // The library takes its cryptography from the process; a second client finds it there.
-        static CRYPTOGRAPHY: Once = Once::new();
-        CRYPTOGRAPHY.call_once(|| {
-            let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        });
+        install_cryptography();
         let unusable = |error: reqwest::Error| ClientError::Ca(Cause::of(&error));
         // Proxies of other programs are not meant for the director, as with the original.
         let mut http = Client::builder()
@@ -252,8 +254,8 @@ impl DirectorClient {
         let response = request.send().await.map_err(|error| self.unreachable(&error))?;
         kill_point("after the director was called");
         let (status, headers) = (response.status(), response.headers().clone());
-        let body = response.bytes().await.map_err(|error| self.unreachable(&error))?.into();
-        Ok(RawAnswer { status, headers, body })
+        let (body, is_whole) = read_up_to(LONGEST, response).await.map_err(|error| self.unreachable(&error))?;
+        if is_whole { Ok(RawAnswer { status, headers, body }) } else { Err(ClientError::TooLong) }
     }
 
     /// Writes what a GET answers to a file.
@@ -286,13 +288,13 @@ impl DirectorClient {
         task_of(&self.check(response).await?)
     }
 
-    /// The output of a task from `offset` on; empty if there is nothing more yet.
+    /// The output of a task from `offset` on, or a part of it; empty if there is nothing more yet.
     pub async fn output(&self, task: u64, kind: &str, offset: u64) -> Result<Vec<u8>, ClientError> {
         let path = format!("/tasks/{task}/output?type={kind}");
         let range = format!("bytes={offset}-");
         let answer = self.send(Method::GET, &path, |request| request.header(RANGE, &range)).await;
         match answer {
-            Ok(response) => Ok(response.bytes().await.map_err(|error| self.unreachable(&error))?.into()),
+            Ok(response) => Ok(read_up_to(PIECE, response).await.map_err(|error| self.unreachable(&error))?.0),
             Err(ClientError::Refused { status: StatusCode::RANGE_NOT_SATISFIABLE, .. }) => Ok(Vec::new()),
             Err(error) => Err(error),
         }
@@ -356,7 +358,8 @@ impl DirectorClient {
                 None => ClientError::Anonymous { url },
             });
         }
-        Err(refusal(status, &response.text().await.unwrap_or_default()))
+        let (reason, _) = read_up_to(REASON, response).await.unwrap_or_default();
+        Err(refusal(status, &String::from_utf8_lossy(&reason)))
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> ClientError {
@@ -366,6 +369,14 @@ impl DirectorClient {
         }
         ClientError::Unreachable { url, source: cause }
     }
+}
+
+/// The library takes its cryptography from the process; a second client finds it there.
+fn install_cryptography() {
+    static CRYPTOGRAPHY: Once = Once::new();
+    CRYPTOGRAPHY.call_once(|| {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    });
 }
 
 /// Whether TLS broke off because of the director's certificate.
@@ -384,8 +395,26 @@ fn as_yaml(request: RequestBuilder, yaml: &str) -> RequestBuilder {
     request.header(CONTENT_TYPE, "text/yaml").body(yaml.to_owned())
 }
 
+/// The body of an answer, or the first `most` bytes of it, and whether it is whole. A director may be hostile, and never end one.
+async fn read_up_to(most: usize, mut response: Response) -> Result<(Vec<u8>, bool), reqwest::Error> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await? {
+        let room = most - body.len();
+        if chunk.len() > room {
+            body.extend_from_slice(&chunk[..room]);
+            return Ok((body, false));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok((body, true))
+}
+
 async fn read_json<T: DeserializeOwned>(response: Response) -> Result<T, ClientError> {
-    let body = response.bytes().await.map_err(|error| ClientError::Answer(Cause::of(&error)))?;
+    let (body, is_whole) =
+        read_up_to(LONGEST, response).await.map_err(|error| ClientError::Answer(Cause::of(&error)))?;
+    if !is_whole {
+        return Err(ClientError::TooLong);
+    }
     serde_json::from_slice(&body).map_err(ClientError::from_json)
 }
 
@@ -418,6 +447,24 @@ mod tests {
     fn names_cannot_change_the_path() {
         assert_eq!(escape("a/../b?c"), "a%2F..%2Fb%3Fc");
         assert_eq!(escape("*"), "*");
+    }
+
+    /// A hostile director had the client take all memory of the operator's machine.
+    #[tokio::test]
+    async fn of_an_endless_answer_only_the_beginning_is_kept() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            use tokio::io::{AsyncReadExt, AsyncWriteExt};
+            let mut stream = listener.accept().await.unwrap().0;
+            let _request = stream.read(&mut [0; 4096]).await.unwrap();
+            stream.write_all(b"HTTP/1.1 500 No\r\n\r\n").await.unwrap();
+            while stream.write_all(&[b'x'; 1000]).await.is_ok() {}
+        });
+        install_cryptography();
+        let answer = Client::builder().no_proxy().build().unwrap().get(url).send().await.unwrap();
+        let (body, is_whole) = read_up_to(REASON, answer).await.unwrap();
+        assert_eq!((body.len(), is_whole), (REASON, false));
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
 //! A task while it runs: its state, and its output piece by piece.
 
 use crate::answers::Task;
-use crate::client::{ClientError, DirectorClient};
+use crate::client::{ClientError, DirectorClient, LONGEST, PIECE};
 
 impl DirectorClient {
     /// The state of a task.
@@ -16,19 +16,26 @@ pub struct TaskOutput<'a> {
     task: u64,
     kind: &'a str,
     offset: u64,
+    is_behind: bool,
 }
 
 impl<'a> TaskOutput<'a> {
     /// `kind` is `event`, `result`, `debug` or `cpi`.
     pub fn new(task: u64, kind: &'a str) -> Self {
-        Self { task, kind, offset: 0 }
+        Self { task, kind, offset: 0, is_behind: false }
     }
 
     /// What was written since the last call; empty if there is nothing more yet.
     pub async fn next(&mut self, director: &DirectorClient) -> Result<Vec<u8>, ClientError> {
         let bytes = director.output(self.task, self.kind, self.offset).await?;
         self.offset += bytes.len() as u64;
+        self.is_behind = bytes.len() >= PIECE;
         Ok(bytes)
+    }
+
+    /// Whether the last call gave only a part of what there was.
+    pub fn is_behind(&self) -> bool {
+        self.is_behind
     }
 
     /// All of it, once the task has ended.
@@ -40,6 +47,9 @@ impl<'a> TaskOutput<'a> {
                 return Ok(String::from_utf8_lossy(&text).into_owned());
             }
             text.extend(bytes);
+            if text.len() > LONGEST {
+                return Err(ClientError::TooLong);
+            }
         }
     }
 }

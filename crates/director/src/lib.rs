@@ -9,7 +9,6 @@
 //! - `store`: the records, in a database; a [`Ledger`](windlass_operations::ledger::Ledger) for the steps.
 //! - `blobs`: archives of releases and what tasks made; which of them nobody needs.
 //! - `driven_cpis`, `built_in`: which CPIs are driven, and how they are started.
-//! - `guesses`: what slows down who tries passwords.
 //! - `known_answers`: lists that many ask for.
 //! - `leadership`: one director leads a database. `standby`: the others.
 //! - `limits`: what keeps one user from taking the director from the others.
@@ -29,7 +28,6 @@ mod dns_border;
 mod driven_cpis;
 mod fencing;
 mod filled_cpi;
-mod guesses;
 mod known_answers;
 mod known_health;
 mod leadership;

@@ -290,6 +290,18 @@ mod tests {
         assert!(store.current_config("cloud", "other").await.unwrap().is_some());
     }
 
+    /// One that is restarted often would never come to it between.
+    #[tokio::test]
+    async fn a_director_that_starts_forgets_old_records() {
+        let bench = TestDirector::new().await;
+        let store = &bench.director.store;
+        for number in 0..130 {
+            store.add_config(NewConfig::new("cloud", "default", &format!("a: {number}")), |_| true).await.unwrap();
+        }
+        run(bench.director.clone(), std::future::ready(())).await;
+        assert_eq!(store.configs(Some("cloud"), Some("default"), 1000).await.unwrap().len(), 100);
+    }
+
     #[tokio::test]
     async fn what_is_queued_waits_for_the_one_before() {
         let bench = TestDirector::new().await;

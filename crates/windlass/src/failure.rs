@@ -107,6 +107,10 @@ pub(crate) enum Failure {
         "files of {0} instances would overwrite each other; write '((instance_id))' into the last path, or name one instance"
     )]
     CpSeveral(usize),
+    #[error(
+        "the director calls an instance '{0}', which is no plain name for a file; write a path without '((instance_id))'"
+    )]
+    OddInstanceId(String),
     #[error("not everything was copied ({failed} of {all} instances)")]
     CpIncomplete { failed: usize, all: usize },
     #[error(transparent)]

@@ -32,6 +32,9 @@ pub(crate) async fn follow(session: &mut Session<'_>, task: u64, doing: &str) ->
         let now = look(session, task, doing).await?;
         let bytes = output.next(&session.director).await.while_(doing)?;
         view.show(session, &bytes);
+        if output.is_behind() {
+            continue;
+        }
         if !now.is_running() {
             break now;
         }
@@ -105,6 +108,9 @@ pub(crate) async fn follow_raw(session: &mut Session<'_>, task: u64, kind: &str,
         let bytes = output.next(&session.director).await.while_(doing)?;
         if !bytes.is_empty() {
             session.screen.piece(&String::from_utf8_lossy(&bytes));
+        }
+        if output.is_behind() {
+            continue;
         }
         if !now.is_running() {
             break now;

@@ -166,7 +166,8 @@ fn copy_entry(CopiedPath { at, name }: &CopiedPath, to: &Path, links: &mut Links
 
 /// Copies what is not a hole.
 fn copy_data(from: &Path, to: &Path, length: u64) -> io::Result<()> {
-    let mut source = log_file::read(from)?.ok_or_else(|| io::Error::other("it was replaced while it was copied"))?;
+    let mut source =
+        log_file::read_plain(from)?.ok_or_else(|| io::Error::other("it was replaced while it was copied"))?;
     let mut target = OpenOptions::new().write(true).create_new(true).mode(file::PRIVATE).open(to)?;
     target.set_len(length)?;
     let mut position = 0;

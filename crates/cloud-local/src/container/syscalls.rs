@@ -74,6 +74,11 @@ const CLONE3: Call = ("clone3", [435, 435, 435]);
 
 const SOCKET: Call = ("socket", [41, 359, 198]);
 
+/// The way of old programs of 32 bits to `socket` and its like, of which its first argument is the number. What kind of socket it is to be
+/// lies where a filter cannot look. Programs that know no other way have no sockets.
+const SOCKETCALL: Call = ("socketcall", [NONE, 102, NONE]);
+const SOCKETCALL_SOCKET: u32 = 1;
+
 /// New namespaces for mounts, control groups, names, messages, users, processes and networks.
 const NEW_NAMESPACES: u32 = 0x7e02_0000;
 
@@ -182,7 +187,7 @@ fn rules(confinement: Confinement, column: usize) -> Vec<BpfInstruction> {
         }
     };
     OF_MACHINE.iter().for_each(|call| refuse(call, REFUSE));
-    let mut by_argument = vec![(SOCKET, IF_EQUAL, VSOCK)];
+    let mut by_argument = vec![(SOCKET, IF_EQUAL, VSOCK, REFUSE), (SOCKETCALL, IF_EQUAL, SOCKETCALL_SOCKET, UNKNOWN)];
     if confinement == Confinement::Nesting {
         let keyrings = OF_CONTAINERS.iter().filter(|call| KEYRINGS.contains(&call.0) && call.0 != KEYCTL.0);
         keyrings.for_each(|call| refuse(call, REFUSE));
@@ -194,14 +199,17 @@ fn rules(confinement: Confinement, column: usize) -> Vec<BpfInstruction> {
     } else {
         OF_CONTAINERS.iter().for_each(|call| refuse(call, REFUSE));
         refuse(&CLONE3, UNKNOWN);
-        by_argument.push((CLONE, IF_ANY_BIT, NEW_NAMESPACES));
+        by_argument.push((CLONE, IF_ANY_BIT, NEW_NAMESPACES, REFUSE));
     }
-    for ((_, numbers), condition, value) in by_argument {
+    for ((_, numbers), condition, value, answer) in by_argument {
+        if numbers[column] == NONE {
+            continue;
+        }
         rules.extend([
             unless(IF_EQUAL, numbers[column], 4),
             step(LOAD, ARGUMENT),
             unless(condition, value, 1),
-            step(RETURN, REFUSE),
+            step(RETURN, answer),
             step(RETURN, ALLOW),
         ]);
     }
@@ -263,6 +271,10 @@ mod tests {
                     // As threads are made, and with a network of its own.
                     assert_eq!((answer(&CLONE, 0x003d_0f00), answer(&CLONE, 0x4000_0011)), (ALLOW, of_containers));
                     assert_eq!((answer(&SOCKET, 2), answer(&SOCKET, VSOCK)), (ALLOW, REFUSE));
+                    if known(&&SOCKETCALL) {
+                        // 3 connects, which says nothing about the kind.
+                        assert_eq!((answer(&SOCKETCALL, 1), answer(&SOCKETCALL, 3)), (UNKNOWN, ALLOW));
+                    }
                     assert_eq!(asked(X32 | 1, 0), UNKNOWN, "x32");
                     assert_eq!(decide(&program, 0x8000_0016, 4, 0), UNKNOWN, "a call of another architecture");
                 }

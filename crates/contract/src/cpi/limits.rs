@@ -61,9 +61,12 @@ impl CloudLimits {
     /// Why a VM cannot have this address.
     pub fn address_refusal(&self, address: IpAddr) -> Option<String> {
         let holder = self.addresses_in_use.get(&address)?;
+        // Leaks are VMs.
+        let remedy =
+            if holder.starts_with("process ") { "end that" } else { "delete that ('windlass leaks' tells how)" };
         Some(format!(
             "the address {address} is taken in the cloud by {holder}, which this director does not know; \
-             delete that ('windlass leaks' tells how), or choose another address"
+             {remedy}, or choose another address"
         ))
     }
 }

@@ -76,6 +76,12 @@ fn decode(header: &str) -> Option<Credentials> {
     scheme.eq_ignore_ascii_case("basic").then(|| Credentials { user: user.to_owned(), password: Secret::new(password) })
 }
 
+/// The name in a request's credentials; empty if there is none.
+pub(super) fn shown_name(headers: &HeaderMap) -> String {
+    let shown = headers.get(header::AUTHORIZATION).and_then(|header| decode(header.to_str().ok()?));
+    shown.map(|shown| shown.user).unwrap_or_default()
+}
+
 /// Whether `address` is one that an instance has by its own settings.
 pub(super) fn is_address_of(address: IpAddr, settings: &Secret) -> bool {
     let settings: Value = serde_json::from_str(settings.reveal()).unwrap_or_default();

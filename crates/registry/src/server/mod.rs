@@ -29,7 +29,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
-use windlass_connections::{AcceptLoop, Tally};
+use windlass_connections::{AcceptLoop, Guesses, Tally};
 use windlass_contract::Secret;
 use windlass_database::OpenError;
 pub use windlass_pki::Identity;
@@ -42,6 +42,9 @@ const SPARE_DESCRIPTORS: u64 = 64;
 
 /// How large a request's head may be. There may be many connections of strangers, and each of them is given as much memory.
 const HEAD: usize = 16 << 10;
+
+/// How much of an answer the kernel keeps for a client, in bytes.
+const KEPT_BY_KERNEL: usize = 64 << 10;
 
 /// How long answers under way may take when the registry ends.
 const LAST_ANSWERS: Duration = Duration::from_secs(10);
@@ -149,6 +152,7 @@ struct Server {
     store: store::Store,
     metrics: metrics::Metrics,
     turns: turns::Turns,
+    guesses: Guesses,
     limits: Limits,
     read_by_address: bool,
     trust_loopback: bool,
@@ -177,6 +181,8 @@ impl Registry {
         let listening = |source| StartError::Listen { address: config.listen, source };
         let listener = TcpListener::bind(config.listen).await.map_err(listening)?;
         let address = listener.local_addr().map_err(listening)?;
+        // Connections get it from here. A client that takes nothing has the kernel keep as much, otherwise megabytes.
+        let _ = rustix::net::sockopt::set_socket_send_buffer_size(&listener, KEPT_BY_KERNEL);
         let limits = Limits { connections: config.limits.connections.min(most_connections()), ..config.limits };
         let tally = Arc::<Tally>::default();
         let mut accept_loop = AcceptLoop::new(listener, limits.of_connections(), tally.clone());
@@ -185,6 +191,7 @@ impl Registry {
             store,
             metrics: metrics::Metrics::new(tally, config.count_instances),
             turns: turns::Turns::default(),
+            guesses: Guesses::default(),
             limits,
             read_by_address: config.read_by_address,
             trust_loopback: config.trust_loopback,

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use axum::Router;
 use axum::body::Body;
@@ -18,8 +19,9 @@ use windlass_contract::registry::RegistryEnvelope;
 use windlass_contract::{Object, Secret};
 
 use super::Server;
-use super::access::{Caller, is_address_of};
+use super::access::{Caller, is_address_of, shown_name};
 use super::store::{Found, StoreError};
+use super::turns::Turn;
 
 /// As long as an id may be in the original's database.
 const LONGEST_ID: usize = 255;
@@ -100,13 +102,23 @@ impl<S: Send + Sync> FromRequestParts<S> for Instance {
     }
 }
 
+/// Who asks. A client that often shows wrong credentials waits for the answer.
+async fn caller(server: &Server, peer: &Peer, headers: &HeaderMap, id: &str) -> Caller {
+    let caller = server.gate.caller(headers, id);
+    if caller == Caller::Stranger {
+        let wait = server.guesses.wrong(peer.address.ip(), &shown_name(headers), Instant::now());
+        tokio::time::sleep(wait).await;
+    }
+    caller
+}
+
 async fn read(
     State(server): Shared,
     Extension(peer): Extension<Peer>,
     Instance(id): Instance,
     headers: HeaderMap,
 ) -> Result<Response, Answer> {
-    let caller = server.gate.caller(&headers, &id);
+    let caller = caller(&server, &peer, &headers, &id).await;
     let address = peer.address.ip();
     let trusted = match caller {
         Caller::Writer | Caller::Instance => true,
@@ -136,8 +148,8 @@ async fn read(
             settings
         }
         // Those that wait for a place have none of it in memory.
-        Found::Long => {
-            turn = server.turns.for_large(turn).await;
+        Found::Long { size } => {
+            turn = server.turns.for_large(turn, size).await;
             stored(&server, &peer, &id).await?
         }
     };
@@ -151,8 +163,15 @@ async fn read(
     // A large one is in memory until it was sent.
     Ok(match turn {
         None => answer,
-        Some(turn) => answer.map(|body| Body::new(Held::new(body, turn))),
+        Some(turn) => answer.map(|body| held(&server, &peer, body, turn)),
     })
+}
+
+fn held(server: &Server, peer: &Peer, body: Body, turn: Turn) -> Body {
+    let place = turn.place();
+    let body = Held::new(body, turn);
+    server.turns.watch(place, body.taken(), peer);
+    Body::new(body)
 }
 
 async fn stored(server: &Server, peer: &Peer, id: &str) -> Result<Option<Secret>, StoreError> {
@@ -167,7 +186,7 @@ async fn write(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Answer, Answer> {
-    if server.gate.caller(&headers, &id) != Caller::Writer {
+    if caller(&server, &peer, &headers, &id).await != Caller::Writer {
         return Err(Answer::Denied);
     }
     let _working = peer.working();
@@ -185,7 +204,7 @@ async fn remove(
     Instance(id): Instance,
     headers: HeaderMap,
 ) -> Result<Answer, Answer> {
-    if server.gate.caller(&headers, &id) != Caller::Writer {
+    if caller(&server, &peer, &headers, &id).await != Caller::Writer {
         return Err(Answer::Denied);
     }
     let _working = peer.working();

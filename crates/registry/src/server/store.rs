@@ -59,7 +59,9 @@ struct Read {
 pub(super) enum Found {
     Settings(Option<Secret>),
     /// More than fits into [`SMALL`] bytes, which was not read.
-    Long,
+    Long {
+        size: u64,
+    },
 }
 
 #[derive(Debug)]
@@ -85,7 +87,7 @@ impl Store {
     pub(super) async fn get(&self, id: &str) -> Result<Option<Secret>, StoreError> {
         match self.read(id, true).await? {
             Found::Settings(settings) => Ok(settings),
-            Found::Long => Err(StoreError::Unavailable),
+            Found::Long { .. } => Err(StoreError::Unavailable),
         }
     }
 
@@ -129,12 +131,12 @@ async fn serve_reads(database: Database, mut waiting: mpsc::Receiver<Read>) {
                 let settings = match found.as_ref().map(|found| found.get(&read.id)) {
                     Err(error) => Err(*error),
                     Ok(None) => Ok(Found::Settings(None)),
-                    Ok(Some(Some(settings))) => Ok(Found::Settings(Some(settings.clone()))),
-                    Ok(Some(None)) if read.whole => {
+                    Ok(Some(Short::Settings(settings))) => Ok(Found::Settings(Some(settings.clone()))),
+                    Ok(Some(Short::Long { .. })) if read.whole => {
                         long.push(read);
                         continue;
                     }
-                    Ok(Some(None)) => Ok(Found::Long),
+                    Ok(Some(Short::Long { size })) => Ok(Found::Long { size: *size }),
                 };
                 // The client may be gone.
                 let _ = read.found.send(settings);
@@ -183,14 +185,20 @@ async fn in_time<T>(doing: &str, work: impl Future<Output = Result<T, sqlx::Erro
     }
 }
 
-/// The settings that are short; none for long ones, which stay in the database.
-async fn select(database: &Database, batch: &[Read]) -> Result<HashMap<String, Option<Secret>>, sqlx::Error> {
+/// Settings that are short, or how many bytes long ones have.
+enum Short {
+    Settings(Secret),
+    Long { size: u64 },
+}
+
+/// Long settings stay in the database.
+async fn select(database: &Database, batch: &[Read]) -> Result<HashMap<String, Short>, sqlx::Error> {
     // A statement per power of two, so that each is prepared once; the last id fills up the rest.
     let size = batch.len().next_power_of_two();
     let places = (1..=size).map(|place| format!("${place}")).collect::<Vec<_>>().join(", ");
     let sql = format!(
-        "SELECT instance_id, CASE WHEN LENGTH(settings) <= {SMALL} THEN settings END AS settings
-         FROM registry_instances WHERE instance_id IN ({places})"
+        "SELECT instance_id, CASE WHEN LENGTH(settings) <= {SMALL} THEN settings END AS settings,
+         CAST(OCTET_LENGTH(settings) AS BIGINT) AS size FROM registry_instances WHERE instance_id IN ({places})"
     );
     let mut query = sqlx::query(AssertSqlSafe(sql));
     for read in batch.iter().chain(batch.last().into_iter().cycle()).take(size) {
@@ -201,8 +209,11 @@ async fn select(database: &Database, batch: &[Read]) -> Result<HashMap<String, O
     let is_short = |settings: &String| settings.len() <= SMALL;
     rows.into_iter()
         .map(|row| {
-            let settings = row.try_get::<Option<String>, _>("settings")?.filter(is_short).map(Secret::new);
-            Ok((row.try_get("instance_id")?, settings))
+            let short = match row.try_get::<Option<String>, _>("settings")?.filter(is_short) {
+                Some(settings) => Short::Settings(Secret::new(settings)),
+                None => Short::Long { size: row.try_get::<i64, _>("size")?.try_into().unwrap_or(u64::MAX) },
+            };
+            Ok((row.try_get("instance_id")?, short))
         })
         .collect()
 }

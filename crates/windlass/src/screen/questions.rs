@@ -7,14 +7,25 @@ use super::Screen;
 use crate::failure::Failure;
 use crate::formats;
 
+/// What scripts of BOSH see of an answer among the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Echo {
+    Answer,
+    Nothing,
+}
+
 impl Screen {
     /// What is typed as an answer; none if nobody may be asked, or nothing comes.
     pub(crate) fn ask(&mut self, question: &str) -> Option<String> {
+        self.ask_for(question, Echo::Answer)
+    }
+
+    fn ask_for(&mut self, question: &str, echo: Echo) -> Option<String> {
         if !self.asks {
             return None;
         }
         self.put(&format!("{question}: "));
-        self.answer().filter(|answer| !answer.is_empty())
+        self.answer(echo).filter(|answer| !answer.is_empty())
     }
 
     /// The same, and what is typed is not shown.
@@ -24,7 +35,7 @@ impl Screen {
             hidden.local_modes.remove(rustix::termios::LocalModes::ECHO);
             let _ = rustix::termios::tcsetattr(io::stdin(), rustix::termios::OptionalActions::Now, &hidden);
         }
-        let answer = self.ask(question);
+        let answer = self.ask_for(question, Echo::Nothing);
         if let Some(shown) = shown {
             let _ = rustix::termios::tcsetattr(io::stdin(), rustix::termios::OptionalActions::Now, &shown);
             self.print_question("\n");
@@ -40,7 +51,7 @@ impl Screen {
         let listed: Vec<_> =
             options.iter().enumerate().map(|(index, option)| format!("{}: {option}", index + 1)).collect();
         self.put(&format!("{question}\n\n{}\n\n? ", listed.join("\n")));
-        let answer = self.answer().ok_or(Failure::NobodyToAsk)?;
+        let answer = self.answer(Echo::Answer).ok_or(Failure::NobodyToAsk)?;
         let chosen = answer.trim().parse::<usize>().ok().and_then(|number| number.checked_sub(1));
         chosen.filter(|index| *index < options.len()).ok_or(Failure::NoChoice)
     }
@@ -51,7 +62,7 @@ impl Screen {
             return Ok(());
         }
         self.put("Continue? [yN]: ");
-        match self.answer().as_deref().map(str::trim) {
+        match self.answer(Echo::Answer).as_deref().map(str::trim) {
             Some("y" | "Y" | "yes" | "Yes") => Ok(()),
             Some(_) => Err(Failure::Declined),
             None => Err(Failure::NoConsent),
@@ -83,12 +94,13 @@ impl Screen {
     }
 
     /// The next line of the standard input; none at its end.
-    fn answer(&mut self) -> Option<String> {
+    fn answer(&mut self, echo: Echo) -> Option<String> {
         let mut answer = String::new();
         let read = io::stdin().read_line(&mut answer).unwrap_or(0);
         let answer = answer.trim_end_matches(['\r', '\n']).to_owned();
         if self.is_script_of_bosh() && read > 0 {
-            self.print_question(&format!("{}\n", formats::plain(&answer)));
+            let shown = if echo == Echo::Answer { formats::plain(&answer) } else { String::new() };
+            self.print_question(&format!("{shown}\n"));
         } else if !self.is_script_of_bosh() && !io::stdin().is_terminal() {
             // Nobody's typing ended the line.
             self.print_question("\n");

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use windlass_archive::copies::{CopyError, pack, unpack};
 use windlass_contract::way_in::{WayIn, Work};
 
-use super::scp::{INSTANCE_ID, selected};
+use super::scp::{INSTANCE_ID, selected, with_id};
 use crate::cli::CpArgs;
 use crate::failure::Failure;
 use crate::session::Session;
@@ -30,18 +30,15 @@ pub(super) async fn run(session: &mut Session<'_>, arguments: &CpArgs) -> Result
     }
     let mut failed = 0;
     for place in &places {
-        let here = |path: &str| PathBuf::from(path.replace(INSTANCE_ID, &place.id));
-        let there = |path: &str| {
-            let path = path.split_once(':').map_or(path, |(_, path)| path);
-            path.replace(INSTANCE_ID, &place.id)
-        };
+        let here = |path: &str| with_id(path, &place.id).map(PathBuf::from);
+        let there = |path: &str| with_id(path.split_once(':').map_or(path, |(_, path)| path), &place.id);
         let mut copy = Copy { session: &mut *session, deployment: &deployment, place, arguments };
         let is_whole = if goes_there {
-            copy.send(sources.iter().map(|path| here(path)).collect(), there(target)).await?
+            copy.send(sources.iter().map(|path| here(path)).collect::<Result<_, _>>()?, there(target)?).await?
         } else {
             let mut is_whole = true;
             for source in sources {
-                is_whole &= copy.fetch(there(source), here(target)).await?;
+                is_whole &= copy.fetch(there(source)?, here(target)?).await?;
             }
             is_whole
         };

@@ -22,8 +22,8 @@ pub(super) async fn run(session: &mut Session<'_>, arguments: &ScpArgs) -> Resul
 
 /// On hosts that let the user in.
 pub(super) fn on(screen: &mut Screen, visit: &Visit<'_>, arguments: &ScpArgs, hosts: &[Host]) -> Result<(), Failure> {
-    let program = |host: &Host| (host.name(), program(visit, &arguments.paths, arguments.recursive, host));
-    programs::run(screen, visit, hosts.iter().map(program).collect())
+    let program = |host: &Host| Ok((host.name(), program(visit, &arguments.paths, arguments.recursive, host)?));
+    programs::run(screen, visit, hosts.iter().map(program).collect::<Result<_, Failure>>()?)
 }
 
 /// Fetches one file of one host.
@@ -35,13 +35,22 @@ pub(super) fn copy(
     local: &Path,
 ) -> Result<(), Failure> {
     let paths = [format!(":{remote}"), local.display().to_string()];
-    programs::run(screen, visit, vec![(host.name(), program(visit, &paths, false, host))])
+    programs::run(screen, visit, vec![(host.name(), program(visit, &paths, false, host)?)])
 }
 
-fn program(visit: &Visit<'_>, paths: &[String], recursive: bool, host: &Host) -> Command {
+fn program(visit: &Visit<'_>, paths: &[String], recursive: bool, host: &Host) -> Result<Command, Failure> {
     let mut scp = Command::new("scp");
-    scp.args(words(visit, paths, recursive, host));
-    scp
+    scp.args(words(visit, paths, recursive, host)?);
+    Ok(scp)
+}
+
+/// A path with an instance's id where it is to stand. What a director calls an instance leads to no other file, here or there.
+pub(super) fn with_id(path: &str, id: &str) -> Result<String, Failure> {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
+    if path.contains(INSTANCE_ID) && (id.is_empty() || id.starts_with(['-', '.']) || !id.chars().all(is_plain)) {
+        return Err(Failure::OddInstanceId(id.to_owned()));
+    }
+    Ok(path.replace(INSTANCE_ID, id))
 }
 
 /// The instances that remote paths name; none for all of them.
@@ -61,19 +70,19 @@ pub(super) fn selected(paths: &[String]) -> Result<Option<Selection>, Failure> {
 }
 
 /// What the scp program is started with.
-fn words(visit: &Visit<'_>, paths: &[String], recursive: bool, host: &Host) -> Vec<String> {
+fn words(visit: &Visit<'_>, paths: &[String], recursive: bool, host: &Host) -> Result<Vec<String>, Failure> {
     let mut words = visit.options(host);
     words.extend(recursive.then(|| "-r".to_owned()));
     words.push("--".to_owned());
     let address = if host.address.is_ipv6() { format!("[{}]", host.address) } else { host.address.to_string() };
-    words.extend(paths.iter().map(|path| {
-        let path = path.replace(INSTANCE_ID, &host.id);
-        match path.split_once(':') {
+    for path in paths {
+        let path = with_id(path, &host.id)?;
+        words.push(match path.split_once(':') {
             Some((_, remote)) => format!("{}@{address}:{remote}", host.user),
             None => path,
-        }
-    }));
-    words
+        });
+    }
+    Ok(words)
 }
 
 #[cfg(test)]
@@ -83,6 +92,18 @@ mod tests {
     fn named(paths: &[&str]) -> Result<Option<Selection>, String> {
         let paths: Vec<String> = paths.iter().map(|path| (*path).to_owned()).collect();
         selected(&paths).map_err(|error| error.to_string())
+    }
+
+    /// `scp` and `cp` wrote to any file of the operator that a director named.
+    #[test]
+    fn an_id_that_is_no_plain_name_leads_to_no_file() {
+        let with = |id: &str| with_id("out/((instance_id))", id).map_err(|error| error.to_string());
+        assert_eq!(with("a1b2-c_3.d").unwrap(), "out/a1b2-c_3.d");
+        for id in ["../../.ssh/authorized_keys", "..", ".", "", ".ssh", "-o", "a/b", "a:b", "a\nb", "a b", "\u{202e}a"]
+        {
+            assert!(with(id).unwrap_err().contains("no plain name"), "{id:?}");
+        }
+        assert_eq!(with_id("out", "a/b").unwrap(), "out", "it stands nowhere");
     }
 
     #[test]

@@ -433,6 +433,14 @@ fn a_link_named_bosh_asks_and_fails_among_its_output() {
     assert_eq!(run("curl /nope", ""), (Some(1), "Not Found: /nope\n\n".to_owned()));
     let (code, printed) = run("--json task 99999", "");
     assert!(code == Some(1) && printed.ends_with('}') && !printed.contains("\"Task 99999\""), "{printed}");
+    // A password from a pipe is nothing to print. Nobody asks for one with credentials of a state directory.
+    let mut command = Command::new(&bosh);
+    command.args(["-e", "https://127.0.0.1:1", "log-in"]).env("HOME", site.file("")).stdin(Stdio::piped());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"admin\nf496s3cret\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let printed = [output.stdout, output.stderr].map(|printed| String::from_utf8(printed).unwrap()).concat();
+    assert!(printed.contains("Password") && !printed.contains("f496s3cret"), "{printed}");
     // What is no release is not sent.
     let file = site.file("no-release.tgz");
     fs::write(&file, "hello").unwrap();

@@ -99,6 +99,28 @@ async fn without_credentials_nobody_reads_unless_told_and_then_only_from_its_own
     assert_eq!(statuses(loopback).await, [200, 200, 404, 401, 401, 401]);
 }
 
+/// Fifty thousand a second could be tried.
+#[tokio::test]
+async fn who_guesses_passwords_waits_longer_and_longer_and_who_knows_one_does_not() {
+    let base = Base::sqlite();
+    let registry = base.registry().await;
+    let path = "/instances/vm-1/settings";
+    let began = std::time::Instant::now();
+    for number in 0..6 {
+        let headers = basic(USER, &format!("guess-{number}"));
+        assert_eq!(ask(&registry, if number % 2 == 0 { "GET" } else { "PUT" }, path, &headers, "{}").await.status, 401);
+    }
+    assert!(began.elapsed() >= std::time::Duration::from_millis(1500));
+    // The next guess waits for more than that; who knows the password does not wait with it.
+    let guess = basic(USER, "guess");
+    let known = as_writer();
+    tokio::select! {
+        biased;
+        _ = ask(&registry, "GET", path, &guess, "") => panic!("the guess was answered first"),
+        answer = ask(&registry, "PUT", path, &known, "{}") => assert_eq!(answer.status, 200),
+    }
+}
+
 #[tokio::test]
 async fn a_registry_that_anybody_could_write_to_does_not_start() {
     let base = Base::sqlite();

@@ -4,6 +4,7 @@ mod failing_agents;
 mod full_disk;
 mod hung_calls;
 mod limits;
+mod lists;
 mod names_kills;
 mod recreating;
 mod resolutions;

@@ -110,6 +110,11 @@ impl Site {
         }
     }
 
+    /// The director's process.
+    pub(crate) fn director_pid(&self) -> u32 {
+        self.director.as_ref().map(Child::id).unwrap()
+    }
+
     /// Whether the director has not ended.
     pub(crate) fn director_runs(&mut self) -> bool {
         self.director.as_mut().is_some_and(|director| director.try_wait().unwrap().is_none())

@@ -21,7 +21,7 @@ const NAME: usize = 64;
 
 /// Wrong credentials, by the address that they came from. Right ones are never slowed down, so nobody is locked out.
 #[derive(Debug, Default)]
-pub(crate) struct Guesses {
+pub struct Guesses {
     seen: Mutex<SeenGuesses>,
 }
 
@@ -34,7 +34,7 @@ struct SeenGuesses {
 
 impl Guesses {
     /// Notes wrong credentials, and gives how long their answer waits.
-    pub(crate) fn wrong(&self, address: IpAddr, name: &str, now: Instant) -> Duration {
+    pub fn wrong(&self, address: IpAddr, name: &str, now: Instant) -> Duration {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let count = seen.count(address, now);
         seen.untold += 1;
