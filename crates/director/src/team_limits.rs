@@ -54,8 +54,8 @@ pub(crate) async fn refusal_of_records(director: &Director, teams: &[String]) ->
         let there = director.store.bytes_of_team(team).await?;
         if there > MOST_ON_RECORD {
             return Ok(Some(format!(
-                "what is on record of the deployments of the team '{team}', and of the disks that they left, has {} MiB, and {} are the most; make \
-                 cloud properties and env smaller, delete deployments, or have an admin delete orphaned disks",
+                "what is on record of the deployments of the team '{team}', and of the disks that they left, has {} MiB, and {} are the most; \
+                 delete deployments, or have an admin delete orphaned disks",
                 there >> 20,
                 MOST_ON_RECORD >> 20
             )));

@@ -8,6 +8,7 @@
 //! - [`own_machine`]: namespaces in which a test may change networks and mounts.
 //! - [`recording_registry`]: a registry that remembers what it was asked.
 //! - [`small_disk`]: a file system that is soon full.
+//! - [`vm_root`]: files of VMs, as their root makes them.
 
 #![allow(clippy::disallowed_methods, reason = "tests write as they like")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
@@ -20,3 +21,4 @@ pub mod ordinary_user;
 pub mod own_machine;
 pub mod recording_registry;
 pub mod small_disk;
+pub mod vm_root;

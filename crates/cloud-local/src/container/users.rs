@@ -24,6 +24,7 @@ use rustix::mount::{
 use rustix::thread::{capabilities, set_capabilities};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+use windlass_durable::file;
 
 /// The part of this program that holds a user namespace until somebody else has it.
 pub(crate) const HOLDER: &str = "users";
@@ -45,6 +46,12 @@ const RANGES: u32 = 0x0ffe;
 
 /// An attribute of a mount: its ids are translated.
 const TRANSLATED: u64 = 0x0010_0000;
+
+/// How a mount shares what is mounted below it: with nobody.
+const PRIVATE: u64 = 1 << 18;
+
+/// In the cloud's folder: the kernel under which a VM had users of its own.
+const WORKED: &str = "own-users";
 
 /// Whose users those of a container are; decided at `create_vm` and kept.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -207,6 +214,20 @@ fn mount_overlay(stage: &Path) -> io::Result<OwnedFd> {
     Ok(fsmount(&overlay, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?)
 }
 
+/// Whether a VM of this cloud has had users of its own under this kernel. Then the machine can, and one that has none by a fault of its
+/// stemcell is not made without.
+pub(crate) fn worked(state: &Path) -> bool {
+    fs::read(state.join(WORKED)).is_ok_and(|kernel| kernel == rustix::system::uname().release().to_bytes())
+}
+
+/// Notes that a VM has users of its own.
+pub(crate) fn note_worked(state: &Path) -> io::Result<()> {
+    if worked(state) {
+        return Ok(());
+    }
+    file::write(&state.join(WORKED), rustix::system::uname().release().to_bytes(), file::PRIVATE)
+}
+
 /// What is mounted at `path`, with the ids that `namespace` gives it. It is mounted nowhere yet, and goes with the descriptor.
 pub(crate) fn translated(path: &Path, namespace: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let mount = open_tree(CWD, path, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
@@ -217,7 +238,15 @@ pub(crate) fn translated(path: &Path, namespace: BorrowedFd<'_>) -> io::Result<O
 /// Gives a mount that is nowhere yet the ids of `namespace`.
 pub(crate) fn translate(mount: BorrowedFd<'_>, namespace: BorrowedFd<'_>) -> io::Result<()> {
     let userns_fd = u64::try_from(namespace.as_raw_fd()).map_err(io::Error::other)?;
-    let attributes = MountAttr { attr_set: TRANSLATED, attr_clr: 0, propagation: 0, userns_fd };
+    set_attributes(mount, MountAttr { attr_set: TRANSLATED, attr_clr: 0, propagation: 0, userns_fd })
+}
+
+/// What is mounted below a mount that is nowhere yet appears nowhere else: a copy shares that with what it was copied from.
+pub(crate) fn set_apart(mount: BorrowedFd<'_>) -> io::Result<()> {
+    set_attributes(mount, MountAttr { attr_set: 0, attr_clr: 0, propagation: PRIVATE, userns_fd: 0 })
+}
+
+fn set_attributes(mount: BorrowedFd<'_>, attributes: MountAttr) -> io::Result<()> {
     let set = LinuxSyscall.mount_setattr(mount, Path::new(""), AT_EMPTY_PATH, &attributes, size_of::<MountAttr>());
     set.map_err(|error| match error {
         SyscallError::Nix(error) => error.into(),

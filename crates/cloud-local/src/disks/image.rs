@@ -96,6 +96,7 @@ impl DiskImage {
         let failed = |error| io_error("show the VM", point)(error);
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         let mount = open_tree(CWD, point, flags).map_err(|error| failed(error.into()))?;
+        users::set_apart(mount.as_fd()).map_err(failed)?;
         kill_point("before a disk is shown again");
         namespaces::of(process).and_then(|vm| vm.enter(|_| users::put(mount.as_fd(), inside))?).map_err(failed)?;
         kill_point("after a disk is shown again");
@@ -108,7 +109,8 @@ impl DiskImage {
         // Nobody sees it with other ids: in mounts of its own, which go with the thread.
         let unseen = || -> Result<OwnedFd, DiskError> {
             unshare(CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS).map_err(|error| failed(error.into()))?;
-            mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)
+            // What is unmounted elsewhere goes here as well.
+            mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::DOWNSTREAM)
                 .map_err(|error| failed(error.into()))?;
             self.mount_plain(point)?;
             users::translated(point, namespace).map_err(failed)

@@ -12,6 +12,7 @@ use super::agent::describe;
 use super::console::{Console, Notes};
 use super::{Ended, RecordedProcesses, write_record};
 use crate::container::running::{self, ContainerError};
+use crate::container::users;
 use crate::machine::{Machine, Started};
 use crate::own_root::start;
 use crate::state::{ContainerRecord, VmRecord};
@@ -34,12 +35,19 @@ impl Contained {
         console: &Console,
     ) -> Result<Self, Started> {
         let made = |init| write_record(machine, false, RecordedProcesses { init: Some(init), keeper: None });
+        let has_own_users = container.users.ids().is_some();
         let init = running::start(vm, container, machine, console.pipe(), made).map_err(|error| match &error {
-            ContainerError::Users(_) | ContainerError::Create(_) if container.users.ids().is_some() => {
+            ContainerError::Users(_) if has_own_users => Started::NoOwnUsers(explain(&error)),
+            // It is the stemcell's fault where others have them: it does not choose to be made without.
+            ContainerError::Create(_) if has_own_users && !users::worked(machine.state()) => {
                 Started::NoOwnUsers(explain(&error))
             }
             _ => Started::Failed(explain(&error)),
         })?;
+        if has_own_users {
+            // If this fails, the next VM notes it.
+            let _ = users::note_worked(machine.state());
+        }
         Ok(Self {
             end_signal: container.boot.end_signal(),
             processes: RecordedProcesses { init: Some(init), keeper: None },

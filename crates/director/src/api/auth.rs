@@ -89,7 +89,9 @@ pub(super) async fn admit_again(
 ) -> Response {
     let Permission::Deployment(access) = gate.permission else { return next.run(request).await };
     let Some(user) = request.extensions().get::<User>().cloned() else { return next.run(request).await };
-    let request = match whole(request).await {
+    // Nobody reads the body of who only looks, and others wait for their turn.
+    let request = if only_looks(request.method()) { Ok(request) } else { whole(request).await };
+    let request = match request {
         Ok(request) => request,
         Err(error) => return error.into_response(),
     };
@@ -116,12 +118,16 @@ pub(super) async fn refuse_other_sites(request: Request, next: Next) -> Response
     let headers = request.headers();
     let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
     let is_from_elsewhere = site.is_some_and(|site| !matches!(site, b"none" | b"same-origin"));
-    let only_looks = matches!(*request.method(), Method::GET | Method::HEAD);
-    if is_from_elsewhere || !only_looks && headers.contains_key(header::ORIGIN) {
+    if is_from_elsewhere || !only_looks(request.method()) && headers.contains_key(header::ORIGIN) {
         let reason = "requests that pages in a browser make are refused; use a client of the director";
         return ApiError::with_status(StatusCode::FORBIDDEN, 600000, reason).into_response();
     }
     next.run(request).await
+}
+
+/// Whether a request changes nothing: `HEAD` is answered as `GET`, without the body.
+pub(super) fn only_looks(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
 }
 
 /// The user whose credentials a request shows. A client that often shows wrong ones waits for the answer.

@@ -289,7 +289,7 @@ pub(super) async fn plan(
     must_be_usable(&director, &options).await?;
     let template_time = director.settings.template_time.min(LONGEST_PLAN);
     let sees_values = user.may_with(&director, Access::Admin, &options.teams);
-    let asker = Asker { user: &user.name, task: None, template_time, sees_values };
+    let asker = Asker { user: &user.name, task: None, template_time, sees_values, left_to_others: 0 };
     let prepared = prepare(&director, &deployment, &manifest, &options, Purpose::Look, asker).await;
     let prepared = prepared.map_err(|error| ApiError::bad_request(40000, explain(&error)))?;
     // It may have waited, and the deployment may be somebody else's by now.
@@ -314,7 +314,7 @@ pub(super) async fn changed_files(
     let options = DeployOptions { verbatim: true, teams, ..deploy_options(&query)? };
     must_be_usable(&director, &options).await?;
     let template_time = director.settings.template_time.min(LONGEST_PLAN);
-    let asker = Asker { user: &user.name, task: None, template_time, sees_values: true };
+    let asker = Asker { user: &user.name, task: None, template_time, sees_values: true, left_to_others: 0 };
     let prepared = prepare(&director, &deployment, &manifest, &options, Purpose::Look, asker).await;
     let mut prepared = prepared.map_err(|error| ApiError::bad_request(40000, explain(&error)))?;
     // Files are rendered in a turn of their own.

@@ -80,9 +80,9 @@ pub(crate) fn router(director: Arc<Director>) -> Router {
     let turn = axum::middleware::from_fn_with_state(director.clone(), turns::in_turn);
     let mut router = Router::new();
     for (permission, routes) in routes() {
-        let routes = routes.layer(DefaultBodyLimit::max(LARGEST_DOCUMENT));
         let routes = routes.route_layer(gate_after_turn(permission)).route_layer(turn.clone());
-        router = router.merge(routes.route_layer(gate(permission)));
+        let routes = routes.route_layer(gate(permission));
+        router = router.merge(routes.layer(DefaultBodyLimit::max(LARGEST_DOCUMENT)));
     }
     for (permission, routes) in streams() {
         router = router.merge(routes.layer(DefaultBodyLimit::disable()).route_layer(gate(permission)));

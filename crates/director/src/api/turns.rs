@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use hyper::body::Body as _;
 use tokio::sync::OwnedSemaphorePermit;
 use windlass_connections::Held;
 
+use super::auth::only_looks;
 use super::{ApiError, EXPLAIN, User};
 use crate::Director;
 
@@ -23,7 +23,7 @@ pub(super) async fn in_turn(State(director): State<Arc<Director>>, request: Requ
     let Some(user) = request.extensions().get::<User>().map(|user| user.name.clone()) else {
         return ApiError::unauthorized(600000, "credentials are needed").into_response();
     };
-    if request.method() == Method::GET {
+    if only_looks(request.method()) {
         let place = director.limits.list_of(director.users.party(&user)).await;
         let path = request.extensions().get::<MatchedPath>();
         let explains = path.is_some_and(|path| path.as_str() == EXPLAIN);
@@ -50,7 +50,7 @@ fn placed(answer: Response, place: Option<OwnedSemaphorePermit>) -> Response {
 mod tests {
     use std::time::Duration;
 
-    use axum::http::{StatusCode, header};
+    use axum::http::{Method, StatusCode, header};
     use serde_json::json;
 
     use super::*;
@@ -90,6 +90,21 @@ mod tests {
         let mut small = Vec::new();
         for _ in 0..20 {
             small.push(ask(&test, "reader", "/stemcells").await.unwrap());
+        }
+    }
+
+    /// Two readers who announced bodies and sent none kept everybody from all lists.
+    #[tokio::test]
+    async fn who_looks_is_answered_before_a_body_that_never_comes() {
+        let test = TestDirector::new().await;
+        test.director.store.add_deployment(&"shop".into(), &[]).await.unwrap();
+        for method in [Method::GET, Method::HEAD] {
+            let never = futures_util::stream::pending::<std::io::Result<String>>();
+            let request = Request::builder().method(method.clone()).uri("/deployments/shop/vms");
+            let request = request.header(header::AUTHORIZATION, test.basic("reader"));
+            let answer = test.whole_answer(request.body(Body::from_stream(never)).unwrap());
+            let answer = tokio::time::timeout(Duration::from_secs(30), answer).await;
+            assert_eq!(answer.map(|answer| answer.status()), Ok(StatusCode::OK), "{method}");
         }
     }
 

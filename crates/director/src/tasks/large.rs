@@ -91,7 +91,8 @@ async fn holder(director: &Director, log: &TaskLog) -> Result<String, StoreError
         true => director.store.teams_of_task(log.task()).await?,
         false => Vec::new(),
     };
-    Ok(if teams.is_empty() { director.users.party(log.user()).to_owned() } else { teams.join(",") })
+    // No user is called so.
+    Ok(if teams.is_empty() { director.users.party(log.user()).to_owned() } else { format!(":{}", teams.join(",")) })
 }
 
 /// By what its JSON takes in memory.

@@ -26,6 +26,8 @@ use crate::store::StoreError;
 
 /// How often a deploy plans until nobody else has taken what its plan needs.
 const PLANS_OF_A_DEPLOY: usize = 30;
+/// How many more free addresses it leaves to others with each plan that met another one.
+const ADDRESSES_OF_OTHERS: usize = 16;
 
 pub(super) async fn run(
     director: &Arc<Director>,
@@ -103,7 +105,7 @@ async fn prepare_and_reserve_in_place(
 ) -> Result<Option<PreparedDeploy>, TaskError> {
     let purpose = if options.dry_run { Purpose::Look } else { Purpose::Deploy(log.task()) };
     let template_time = director.settings.template_time;
-    let asker = Asker { user: log.user(), task: Some(log), template_time, sees_values: true };
+    let mut asker = Asker { user: log.user(), task: Some(log), template_time, sees_values: true, left_to_others: 0 };
     let mut place = asker.place(director).await?;
     let mut turn = None;
     let mut plans = 0;
@@ -125,6 +127,8 @@ async fn prepare_and_reserve_in_place(
                 // It keeps the place that it has: others of its user wait for it already.
                 place = prepared.place.take();
                 drop(prepared);
+                // The lowest free ones are those that everybody takes.
+                asker.left_to_others = plans * ADDRESSES_OF_OTHERS;
             }
             reserved => {
                 reserved?;
@@ -476,7 +480,7 @@ mod tests {
             tokio::time::timeout(patience, limits.rendering_without_task("ann")).await.is_err()
         };
         let template_time = test.director.settings.template_time;
-        let asker = Asker { user: "eve", task: None, template_time, sees_values: false };
+        let asker = Asker { user: "eve", task: None, template_time, sees_values: false, left_to_others: 0 };
         let plan = prepare(&test.director, &"shop".into(), manifest, &options, Purpose::Look, asker).await.unwrap();
         assert!(waits().await, "it is still there");
         drop(plan);
@@ -504,7 +508,7 @@ mod tests {
             let prepared = prepare(&test.director, &shop, manifest, &options, Purpose::Look, asker);
             tokio::time::timeout(patience, prepared).await.is_ok()
         };
-        let eve = Asker { user: "eve", task: None, template_time, sees_values: false };
+        let eve = Asker { user: "eve", task: None, template_time, sees_values: false, left_to_others: 0 };
         let held = limits.preparing_without_task("eve").await;
         assert!(!is_done(eve).await && is_done(Asker { user: "ann", ..eve }).await);
         assert!(is_done(Asker { task: Some(&log), ..eve }).await, "tasks have places of their own");

@@ -15,6 +15,8 @@ pub(super) struct Addresses {
     /// What is left of each subnet, by network and number. An address that was passed over is never looked at again, so
     /// that planning costs as much as there are instances.
     pools: BTreeMap<(String, usize), Box<dyn Iterator<Item = IpAddr>>>,
+    /// How many free addresses of each subnet are taken last: others, who plan at the same time, take the lowest ones.
+    left_to_others: usize,
 }
 
 /// Whose networks are assigned.
@@ -28,8 +30,8 @@ pub(super) struct AddressRequest<'a> {
 }
 
 impl Addresses {
-    pub(super) fn new(taken: BTreeMap<IpAddr, String>) -> Self {
-        Self { taken, pools: BTreeMap::new() }
+    pub(super) fn new(taken: BTreeMap<IpAddr, String>, left_to_others: usize) -> Self {
+        Self { taken, pools: BTreeMap::new(), left_to_others }
     }
 
     /// The networks of one instance. An address that it has already is kept where it still fits.
@@ -194,8 +196,12 @@ impl Addresses {
         number: usize,
         pool: impl FnOnce() -> Vec<AddressRange>,
     ) -> Option<IpAddr> {
-        let start =
-            || -> Box<dyn Iterator<Item = IpAddr>> { Box::new(pool().into_iter().flat_map(AddressRange::iter)) };
+        let start = || -> Box<dyn Iterator<Item = IpAddr>> {
+            let mut all = pool().into_iter().flat_map(AddressRange::iter);
+            let is_free = |address: &IpAddr| !self.taken.contains_key(address);
+            let last: Vec<IpAddr> = all.by_ref().filter(is_free).take(self.left_to_others).collect();
+            Box::new(all.chain(last))
+        };
         let left = self.pools.entry((network.to_owned(), number)).or_insert_with(start);
         left.find(|address| !self.taken.contains_key(address))
     }

@@ -32,6 +32,8 @@ pub struct PlanOptions {
     pub max_in_flight: Option<Count>,
     /// An errand is about to run: the first instance of a group that is one gets its VM, and nothing else is planned for it.
     pub errand: bool,
+    /// How many free addresses of each subnet are taken last, because others take them at the same time.
+    pub left_to_others: usize,
 }
 
 /// VMs and disks that were there when somebody asked for new ones: what was made since then is new already.

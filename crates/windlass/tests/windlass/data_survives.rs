@@ -14,6 +14,7 @@ use windlass_agent_client::{Agent, AgentAccess, AgentClient, ClientTls, Outcome}
 use windlass_contract::{AgentId, DiskCid, DiskHint};
 use windlass_pki::Authority;
 use windlass_rigs::own_machine::is_own_machine;
+use windlass_rigs::vm_root::as_root_at;
 
 const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
 
@@ -180,12 +181,12 @@ fn survives(isolation: &'static str, flags: &[&str]) {
     let (first, second) = (site.vm(), site.vm());
     let disk = site.disk(96, json!({}));
     let store = site.mount(&first, &disk);
-    write_tree(&store);
+    as_root_at(&store, || write_tree(&store));
     let written = read_tree(&store);
     assert_eq!(written.len(), 41);
     // Taken while it is mounted and in use.
     let snapshot = site.ok("snapshot_disk", json!([disk, {"index": 0}]));
-    fs::write(store.join("tree/later"), "after the snapshot").unwrap();
+    as_root_at(&store, || fs::write(store.join("tree/later"), "after the snapshot").unwrap());
     let later = read_tree(&store);
 
     site.unmount(&first, &disk);
@@ -204,7 +205,7 @@ fn survives(isolation: &'static str, flags: &[&str]) {
     let restored = site.disk(160, json!({"snapshot_cid": snapshot}));
     let copy = site.mount(&third, &restored);
     assert_eq!(read_tree(&copy), written, "what the snapshot saw, and nothing of later");
-    fs::write(copy.join("tree/0/file-0"), "changed in the copy").unwrap();
+    as_root_at(&copy, || fs::write(copy.join("tree/0/file-0"), "changed in the copy").unwrap());
     assert_eq!(read_tree(&store), later, "a copy is not the original");
 
     // A VM that dies takes nothing with it.

@@ -10,6 +10,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::{Value, json};
 use windlass_durable::sweep::Points;
 use windlass_rigs::own_machine::{self, is_own_machine};
+use windlass_rigs::vm_root::as_root_at;
 
 use crate::site::agent;
 use crate::visits::visit_env;
@@ -141,7 +142,8 @@ cloud_provider:
     }
 
     fn write(&self) {
-        fs::write(self.store().join("precious"), "data").unwrap();
+        let store = self.store();
+        as_root_at(&store, || fs::write(store.join("precious"), "data").unwrap());
     }
 
     fn assert_data(&self) {

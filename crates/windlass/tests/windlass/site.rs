@@ -8,6 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use windlass_rigs::vm_root::as_root_at;
 
 const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
 /// Far more than any step takes on a slow machine.
@@ -368,25 +369,9 @@ impl Site {
     }
 
     /// Writes a file on a VM's persistent disk. A container's users may be its own, and then nobody else makes files there.
-    pub(crate) fn write_to_store(&self, vm: &str, name: &str, content: impl AsRef<[u8]>) {
+    pub(crate) fn write_to_store(&self, vm: &str, name: &str, content: impl AsRef<[u8]> + Sync) {
         let store = self.store(vm);
-        let pid = store.strip_prefix("/proc").ok().and_then(|path| path.iter().next()?.to_str());
-        let users = |pid: &str| fs::read_to_string(format!("/proc/{pid}/uid_map")).unwrap();
-        let Some(pid) = pid.filter(|pid| users(pid) != users("self")) else {
-            fs::write(store.join(name), content).unwrap();
-            return;
-        };
-        fs::write(self.file("to-write"), content).unwrap();
-        let script = "exec 9< \"$0\" && exec nsenter --target \"$1\" --user tee \"/proc/self/fd/9/$2\" < \"$3\"";
-        let status = Command::new("sh")
-            .args(["-c", script])
-            .arg(&store)
-            .args([pid, name])
-            .arg(self.file("to-write"))
-            .stdout(Stdio::null())
-            .status()
-            .unwrap();
-        assert!(status.success(), "{name} on the disk of {vm}");
+        as_root_at(&store, || fs::write(store.join(name), &content).unwrap());
     }
 
     /// The first three numbers of the addresses that it may use.

@@ -6,9 +6,9 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use nix::unistd::{setfsgid, setfsuid};
 use serde_json::{Value, json};
 use windlass_cloud_local::LocalCloud;
+use windlass_rigs::vm_root::as_root_at;
 
 use crate::rig::Rig;
 
@@ -96,18 +96,10 @@ impl Site {
 
     /// Does `work` as root of the VM: nobody whose ids the VM does not have makes files where it sees them.
     pub(crate) fn as_root_of<T: Send>(&self, vm: &str, work: impl FnOnce() -> T + Send) -> T {
-        if self.form != Form::Container {
-            return work();
+        match self.form {
+            Form::Container => as_root_at(&self.file(vm, ""), work),
+            Form::Directory | Form::Image => work(),
         }
-        let map = fs::read_to_string(format!("/proc/{}/uid_map", self.init(vm))).unwrap();
-        let root: u32 = map.split_whitespace().nth(1).unwrap().parse().unwrap();
-        let as_root = || {
-            // Only of this thread.
-            setfsgid(root.into());
-            setfsuid(root.into());
-            work()
-        };
-        std::thread::scope(|scope| scope.spawn(as_root).join().unwrap())
     }
 
     pub(crate) fn has_images(&self) -> bool {

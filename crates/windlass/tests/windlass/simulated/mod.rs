@@ -8,6 +8,7 @@ mod lists;
 mod names_kills;
 mod recreating;
 mod resolutions;
+mod restarted_database;
 mod resumed;
 mod silent_agents;
 pub(crate) mod site;
