@@ -20,3 +20,9 @@ pub fn as_root_at<T: Send>(path: &Path, work: impl FnOnce() -> T + Send) -> T {
     };
     std::thread::scope(|scope| scope.spawn(as_root).join().unwrap())
 }
+
+/// Writes a file as root of the VM that its path leads into.
+pub fn write(path: &Path, content: impl AsRef<[u8]>) {
+    let content = content.as_ref();
+    as_root_at(path, || fs::write(path, content).unwrap());
+}

@@ -41,7 +41,7 @@ impl<'a> Scene<'a> {
         let mut scene = Self { cloud, image, vm, disk, snapshot: String::new(), victim: String::new() };
         let disk = scene.disk.clone();
         scene.attach(&disk).await?;
-        fs::write(scene.data(&disk), DATA)?;
+        cloud.seen()?.as_root_of(&scene.vm.cid, || fs::write(scene.data(&disk), DATA))?;
         scene.snapshot = text(&cloud.ok("snapshot_disk", json!([disk, {}])).await?)?;
         scene.detach(&disk).await?;
         Ok(scene)

@@ -14,7 +14,7 @@ use windlass_agent_client::{Agent, AgentAccess, AgentClient, ClientTls, Outcome}
 use windlass_contract::{AgentId, DiskCid, DiskHint};
 use windlass_pki::Authority;
 use windlass_rigs::own_machine::is_own_machine;
-use windlass_rigs::vm_root::as_root_at;
+use windlass_rigs::vm_root::{self, as_root_at};
 
 const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
 
@@ -186,7 +186,7 @@ fn survives(isolation: &'static str, flags: &[&str]) {
     assert_eq!(written.len(), 41);
     // Taken while it is mounted and in use.
     let snapshot = site.ok("snapshot_disk", json!([disk, {"index": 0}]));
-    as_root_at(&store, || fs::write(store.join("tree/later"), "after the snapshot").unwrap());
+    vm_root::write(&store.join("tree/later"), "after the snapshot");
     let later = read_tree(&store);
 
     site.unmount(&first, &disk);
@@ -205,7 +205,7 @@ fn survives(isolation: &'static str, flags: &[&str]) {
     let restored = site.disk(160, json!({"snapshot_cid": snapshot}));
     let copy = site.mount(&third, &restored);
     assert_eq!(read_tree(&copy), written, "what the snapshot saw, and nothing of later");
-    as_root_at(&copy, || fs::write(copy.join("tree/0/file-0"), "changed in the copy").unwrap());
+    vm_root::write(&copy.join("tree/0/file-0"), "changed in the copy");
     assert_eq!(read_tree(&store), later, "a copy is not the original");
 
     // A VM that dies takes nothing with it.

@@ -12,6 +12,7 @@ use windlass_durable::sweep::Points;
 use crate::cpi_releases::FAILS_LATER;
 use crate::site::{Network, agent};
 use crate::software::release::{Sources, archive, digest};
+use windlass_rigs::vm_root;
 
 const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
 /// Stands in rendered files of the CPI, and must stand nowhere else in the end.
@@ -253,7 +254,7 @@ fn an_environment_with_releases_lives_from_its_first_run_to_its_end() {
     assert!(env.ok("create-env").contains("No deployment, stemcell or release changes. Skipping deploy."));
 
     // A property: the job changes, and nothing is compiled again.
-    fs::write(env.vcap().join("store/precious"), "data").unwrap();
+    vm_root::write(&env.vcap().join("store/precious"), "data");
     env.write("{greeting: bye}", "templates: [{name: toy_cpi, release: toy}, {name: helper, release: toy}]");
     let changed = env.ok("create-env");
     assert!(changed.contains("create VM: the manifest changed"), "{changed}");

@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::{Value, json};
 use windlass_durable::sweep::Points;
 use windlass_rigs::own_machine::{self, is_own_machine};
-use windlass_rigs::vm_root::as_root_at;
+use windlass_rigs::vm_root;
 
 use crate::site::agent;
 use crate::visits::visit_env;
@@ -142,8 +142,7 @@ cloud_provider:
     }
 
     fn write(&self) {
-        let store = self.store();
-        as_root_at(&store, || fs::write(store.join("precious"), "data").unwrap());
+        vm_root::write(&self.store().join("precious"), "data");
     }
 
     fn assert_data(&self) {

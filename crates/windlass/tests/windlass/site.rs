@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use windlass_rigs::vm_root::as_root_at;
+use windlass_rigs::vm_root;
 
 const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
 /// Far more than any step takes on a slow machine.
@@ -368,10 +368,9 @@ impl Site {
         }
     }
 
-    /// Writes a file on a VM's persistent disk. A container's users may be its own, and then nobody else makes files there.
-    pub(crate) fn write_to_store(&self, vm: &str, name: &str, content: impl AsRef<[u8]> + Sync) {
-        let store = self.store(vm);
-        as_root_at(&store, || fs::write(store.join(name), &content).unwrap());
+    /// Writes a file on a VM's persistent disk.
+    pub(crate) fn write_to_store(&self, vm: &str, name: &str, content: impl AsRef<[u8]>) {
+        vm_root::write(&self.store(vm).join(name), content);
     }
 
     /// The first three numbers of the addresses that it may use.

@@ -15,6 +15,7 @@ use windlass_registry::Credentials;
 use windlass_registry::server::{Config, Registry};
 
 use super::{Site, WINDLASS};
+use windlass_rigs::vm_root;
 
 const BOOT: Duration = Duration::from_secs(60);
 
@@ -160,7 +161,7 @@ fn a_vm_leaves_the_registry_with_its_disk_and_can_come_back() {
             assert_eq!(std::fs::read_to_string(store.join(name)).unwrap(), *text, "of a VM before this one");
         }
         let entry = (format!("from-{}", vm.cid), uuid::Uuid::new_v4().to_string());
-        std::fs::write(store.join(&entry.0), &entry.1).unwrap();
+        vm_root::write(&store.join(&entry.0), &entry.1);
         written.push(entry);
         if version == 2 {
             assert_eq!(registry.instances(), before, "the registry was touched for a VM that needs none");

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::release::{Job, Release};
 use super::stand::{Scene, Stand, group, with};
 use crate::api::client::Task;
+use windlass_rigs::vm_root;
 
 super::scenarios! {
     "deploy/basic_spec.rb": "allows removing deployed jobs and adding new jobs at the same time" =>
@@ -233,7 +234,7 @@ fn a_renamed_group(scene: &Scene<'_>) {
     scene.deploy(json!([with(web(2), disk.clone())]));
     let before = kept(scene, "web");
     for index in 0..2 {
-        std::fs::write(scene.vcap(&format!("web/{index}")).join("store/precious"), index.to_string()).unwrap();
+        vm_root::write(&scene.vcap(&format!("web/{index}")).join("store/precious"), index.to_string());
     }
     let renamed = with(with(web(2), disk), json!({"name": "www", "migrated_from": [{"name": "web"}]}));
     scene.deploy(json!([renamed]));

@@ -6,6 +6,7 @@ use super::deploys::{full, job, most_at_once, release, running, updates, web};
 use super::release::{Job, Release};
 use super::stand::{Scene, Stand, group, message, with};
 use crate::api::client::Task;
+use windlass_rigs::vm_root;
 
 super::scenarios! {
     "cli_stop_spec.rb": "stops the indexed job" =>
@@ -71,7 +72,7 @@ fn after_a_failed_deploy_instances_that_it_did_not_reach_stay_what_they_were_wit
         json!([with(group("web", 3, json!([job])), json!({"persistent_disk_type": "disk"}))])
     };
     scene.deploy(groups("old", 0));
-    std::fs::write(scene.vcap("web/1").join("store/precious"), "data").unwrap();
+    vm_root::write(&scene.vcap("web/1").join("store/precious"), "data");
     stand.upload(&kit("2"));
     assert!(scene.refused(groups("new", 1)).contains("Failed Jobs: web."), "the canary fails");
     let configs = || ["web/0", "web/1", "web/2"].map(|name| scene.read(name, "jobs/web/config"));
@@ -144,7 +145,7 @@ fn a_deploy_after_a_hard_stop(scene: &Scene<'_>) {
     scene.deploy(groups.clone());
     let disk = full(scene)[0]["disk_cids"].clone();
     assert_eq!(disk.as_array().map(Vec::len), Some(1));
-    std::fs::write(scene.vcap("web/0").join("store/precious"), "data").unwrap();
+    vm_root::write(&scene.vcap("web/0").join("store/precious"), "data");
     scene.changed("web/0", "state=detached");
     scene.deploy(groups);
     assert_eq!((scene.vms(), &full(scene)[0]["disk_cids"]), (0, &disk));

@@ -6,6 +6,7 @@ use std::fs;
 use windlass_durable::sweep::Points;
 
 use crate::site::Site;
+use windlass_rigs::vm_root;
 
 /// Kills the director at one point of `operation` after the other until it survives. Each time it is started again and goes on
 /// with the task, if there is one, and `operation` is repeated; both must succeed, and after each `check` looks at the cloud.
@@ -69,7 +70,7 @@ fn a_deploy_that_is_killed_anywhere_leaks_nothing_and_converges() {
 fn a_recreate_that_is_killed_anywhere_keeps_the_data() {
     let mut site = Site::ready_to_deploy();
     site.deploy();
-    fs::write(site.store(&site.in_cloud("vms")[0]).join("precious"), "data").unwrap();
+    vm_root::write(&site.store(&site.in_cloud("vms")[0]).join("precious"), "data");
     sweep(
         "recreate",
         &mut site,

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::site::Site;
 use windlass_database::PrivatePostgres;
+use windlass_rigs::vm_root;
 
 /// What a newcomer does in the first minutes, from an empty state directory on.
 fn whole_path(site: &Site) {
@@ -39,7 +40,7 @@ fn whole_path(site: &Site) {
     assert_eq!(settings.get("registry"), None);
     assert_eq!(settings["disks"]["persistent"], json!({}));
 
-    fs::write(site.store(&first_vm).join("precious"), "data").unwrap();
+    vm_root::write(&site.store(&first_vm).join("precious"), "data");
     assert!(site.deploy().contains("Preparing deployment"), "a second deploy finds nothing to do");
     assert_eq!(site.in_cloud("vms"), [first_vm.as_str()]);
 
@@ -102,7 +103,7 @@ fn a_dead_vm_is_not_taken_for_a_living_one_and_fix_replaces_it() {
     let site = Site::ready_to_deploy();
     site.deploy();
     let dead = site.in_cloud("vms")[0].clone();
-    fs::write(site.store(&dead).join("precious"), "data").unwrap();
+    vm_root::write(&site.store(&dead).join("precious"), "data");
     site.kill_vms();
     let said = site.fails(&["-n", "-d", "example", "deploy", &site.manifest()]);
     assert!(said.contains("does not answer; use --fix"), "{said}");

@@ -7,6 +7,7 @@ use windlass_rigs::own_machine::is_own_machine;
 use super::release::{archive, digest};
 use crate::keeping::api::Api;
 use crate::site::Site;
+use windlass_rigs::vm_root;
 
 const SPEC: &str = "name: frail\npackages: []\ntemplates: {ctl.erb: bin/ctl, pre-start.erb: bin/pre-start}\n\
     properties: {breaks: {default: false}, prepares: {default: true}, port: {}}\n";
@@ -72,7 +73,7 @@ fn cloud_check_tells_of_failing_jobs_and_restarts_them_and_nobody_replaces_their
     let first = site.rows(&["-d", "example", "vms"])[0].clone();
     let store = site.store(first["vm_cid"].as_str().unwrap());
     let break_it = || {
-        fs::write(store.parent().unwrap().join("data/broken"), "").unwrap();
+        vm_root::write(&store.parent().unwrap().join("data/broken"), "");
         let pid = fs::read_to_string(store.parent().unwrap().join("data/sys/run/frail/pid")).unwrap();
         super::kill_inside(&store, pid.trim());
         super::until(|| api.scan("example") != serde_json::json!([]));

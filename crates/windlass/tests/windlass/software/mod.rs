@@ -21,6 +21,7 @@ use windlass_rigs::own_machine::is_own_machine;
 use crate::keeping::api::Api;
 use crate::site::Site;
 use release::Sources;
+use windlass_rigs::vm_root;
 
 /// A deployment of two groups with the job, of which the first has a disk.
 struct Shop {
@@ -220,7 +221,7 @@ fn nothing_goes_on_after_its_end(shop: &Shop) {
 }
 
 fn a_property_restarts_one_job_and_nothing_else(shop: &Shop) {
-    fs::write(shop.vcap("front").join("store/precious"), "data").unwrap();
+    vm_root::write(&shop.vcap("front").join("store/precious"), "data");
     let (front, back) = (shop.starts("front"), shop.starts("back"));
     shop.manifest("1", "{name: them, shout: true}");
     let plan = shop.site.ok(&["plan", &shop.site.manifest()]);
