@@ -106,6 +106,29 @@ fn root_of_a_container_is_nobody_on_the_machine() {
     assert_eq!(rig.traces(), Vec::<String>::new());
 }
 
+/// Root in a VM without users of its own can become root of the machine: a stemcell that cannot have them does not choose that.
+#[test]
+fn a_stemcell_that_stands_in_the_way_of_users_of_its_own_gets_no_vm_where_others_do() {
+    if !is_own_machine("users::a_stemcell_that_stands_in_the_way_of_users_of_its_own_gets_no_vm_where_others_do") {
+        return;
+    }
+    let rig = Rig::of_containers();
+    let (good, odd) = (rig.system_stemcell(), rig.system_stemcell());
+    // Where disks appear, behind a folder that root of the VM may not enter.
+    let files = rig.state().join("stemcells").join(odd.as_str().unwrap()).join("root");
+    fs::create_dir_all(files.join("x/y")).unwrap();
+    std::os::unix::fs::symlink("/x/y", files.join("warden-cpi-dev")).unwrap();
+    std::os::unix::fs::chown(files.join("x"), Some(70_000), Some(70_000)).unwrap();
+    fs::set_permissions(files.join("x"), fs::Permissions::from_mode(0o700)).unwrap();
+    let cid = container(&rig, &good, false);
+    assert_eq!(fs::read(rig.state().join("own-users")).unwrap(), rustix::system::uname().release().to_bytes());
+    let arguments = rig.container_arguments(&odd, json!({"default": {"type": "dynamic"}}));
+    let error = rig.refused("create_vm", arguments);
+    assert!(error.contains("cannot make the container"), "{error}");
+    rig.ok("delete_vm", json!([cid]));
+    assert_eq!(rig.traces(), Vec::<String>::new());
+}
+
 /// On a disk and in a stemcell, files are whose they were before there were such VMs.
 #[test]
 fn files_on_disks_and_in_stemcells_keep_their_owners() {

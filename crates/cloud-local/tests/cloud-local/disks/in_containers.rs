@@ -193,6 +193,11 @@ fn a_disk_that_the_vm_alone_has_lost_is_there_again_when_it_is_attached_again() 
     assert!(!site.inside(&vm, &lost).contains("kept"));
     site.ok("attach_disk", json!([vm, disk]));
     assert_eq!(site.inside(&vm, &kept).trim(), "data");
+    // What the VM mounts there is its own: on this machine it would keep the disk for ever.
+    let below = format!("mkdir {0}/below && mount -t tmpfs none {0}/below && echo mounted", hint(&disk));
+    assert_eq!(site.inside(&vm, &below).trim(), "mounted");
+    assert!(!mount_points().iter().any(|point| point.ends_with("below")));
+    site.inside(&vm, &format!("umount {}/below", hint(&disk)));
     site.detach(&vm, &disk);
     assert!(loops(&site.image(&disk)).is_empty() && !site.inside(&vm, &kept).contains("data"));
     assert_eq!(site.unexplained(), Vec::<String>::new());
