@@ -84,8 +84,12 @@ impl Download {
 
     /// Streams what is at `url` into a new file, which is not there if this fails.
     pub async fn fetch(&self, url: &str, into: &Path) -> Result<(), DownloadError> {
-        let (download, url, into) = (self.clone(), url.to_owned(), into.to_owned());
-        aside(async move { download.fetch_here(&url, &into).await }).await?
+        let (download, url, file) = (self.clone(), url.to_owned(), into.to_owned());
+        // Gone at once when nobody waits any more, and for good when the thread has noticed.
+        let unfinished = Unfinished(into);
+        aside(async move { download.fetch_here(&url, &file).await }).await??;
+        std::mem::forget(unfinished);
+        Ok(())
     }
 
     async fn fetch_here(&self, url: &str, into: &Path) -> Result<(), DownloadError> {
