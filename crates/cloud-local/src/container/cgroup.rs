@@ -3,14 +3,21 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Gid, Uid};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use windlass_durable::{file, kill_point};
+
+use super::group_tree;
+
+/// How deep a VM's groups may go and how many there may be, where the kernel counts them (version 2): each takes memory of the machine.
+const DEEPEST: u32 = 100;
+const MOST: u32 = 10_000;
 
 /// The name of a VM's group. Right below the root of each hierarchy: a folder for all of them would be made and removed at
 /// the same time by different calls.
@@ -115,6 +122,19 @@ pub(super) fn hand_over(vm: &str, (user, group): (Uid, Gid)) -> io::Result<()> {
     Ok(())
 }
 
+/// Bounds the groups that a VM makes below its own.
+pub(super) fn bound(vm: &str) -> io::Result<()> {
+    for group in groups(vm)? {
+        for (file, most) in [("cgroup.max.depth", DEEPEST), ("cgroup.max.descendants", MOST)] {
+            let file = group.join(file);
+            if file.exists() {
+                file::write_in_place(&file, most.to_string())?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Makes room for containers in a VM: its first process, which calls this, goes into a group below that of the VM. In version 2 only
 /// a group without processes can have limits below it. In version 1 nothing has to be done, and systemd does it by itself.
 pub(super) fn make_room_for_containers() -> io::Result<()> {
@@ -208,64 +228,62 @@ impl Hierarchy {
     }
 }
 
-fn collect(group: &Path, pids: &mut BTreeSet<i32>) -> io::Result<()> {
-    let members = match fs::read_to_string(group.join("cgroup.procs")) {
+/// The processes of this group, without those of groups below it.
+fn processes_of(group: BorrowedFd<'_>) -> io::Result<Vec<i32>> {
+    let read = |name: &str| -> io::Result<String> {
+        let mut text = String::new();
+        let file = rustix::fs::openat(group, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        fs::File::from(file).read_to_string(&mut text)?;
+        Ok(text)
+    };
+    let members = match read("cgroup.procs") {
         // A VM that may make groups may make one of threads, which has no list of processes. Who ends a thread ends its process.
-        Err(error) if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => {
-            fs::read_to_string(group.join("cgroup.threads"))
-        }
+        Err(error) if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => read("cgroup.threads"),
         members => members,
     };
     match members {
         // Nought is a process of another namespace, which is not ours to end; nor is this one.
-        Ok(text) => pids.extend(
-            text.lines()
-                .filter_map(|line| line.parse::<i32>().ok())
-                .filter(|pid| *pid > 0 && pid.cast_unsigned() != std::process::id()),
-        ),
-        Err(error) if is_gone(&error) => return Ok(()),
-        Err(error) => return Err(error),
+        Ok(text) => Ok(text
+            .lines()
+            .filter_map(|line| line.parse::<i32>().ok())
+            .filter(|pid| *pid > 0 && pid.cast_unsigned() != std::process::id())
+            .collect()),
+        Err(error) if is_gone(&error) => Ok(Vec::new()),
+        Err(error) => Err(error),
     }
-    for child in children(group)? {
-        collect(&child, pids)?;
-    }
-    Ok(())
 }
 
-fn remove_tree(group: &Path) -> io::Result<()> {
+fn collect(group: &Path, pids: &mut BTreeSet<i32>) -> io::Result<()> {
+    group_tree::walk(group, |group| Ok(pids.extend(processes_of(group)?)), |_, _| Ok(()))
+}
+
+fn remove_tree(top: &Path) -> io::Result<()> {
     // The kernel lets go of processes that ended a moment later, and these may have made groups until then.
     let deadline = Instant::now() + Duration::from_secs(5);
-    loop {
-        for child in children(group)? {
-            remove_tree(&child)?;
-        }
-        match fs::remove_dir(group) {
-            Err(error) if is_gone(&error) => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < deadline => {
-                std::thread::sleep(Duration::from_millis(2));
-            }
-            other => return other,
-        }
-    }
-}
-
-fn children(group: &Path) -> io::Result<Vec<PathBuf>> {
-    let entries = match fs::read_dir(group) {
-        Err(error) if is_gone(&error) => return Ok(Vec::new()),
-        entries => entries?,
+    let removed = |error: io::Error| match error {
+        error if is_gone(&error) => Ok(true),
+        error if error.kind() == io::ErrorKind::ResourceBusy => Ok(false),
+        error => Err(error),
     };
-    let mut children = Vec::new();
-    for entry in entries {
-        match entry.and_then(|entry| Ok((entry.file_type()?, entry.path()))) {
-            Ok((kind, path)) if kind.is_dir() => children.push(path),
-            Err(error) if !is_gone(&error) => return Err(error),
-            _ => {}
+    loop {
+        group_tree::walk(
+            top,
+            |_| Ok(()),
+            |above, name| match rustix::fs::unlinkat(above, name, AtFlags::REMOVEDIR) {
+                Ok(()) => Ok(()),
+                Err(error) => removed(error.into()).map(|_| ()),
+            },
+        )?;
+        let is_removed = fs::remove_dir(top).map(|()| true).or_else(removed)?;
+        match is_removed {
+            true => return Ok(()),
+            false if Instant::now() > deadline => return fs::remove_dir(top),
+            false => std::thread::sleep(Duration::from_millis(2)),
         }
     }
-    Ok(children)
 }
 
-fn is_gone(error: &io::Error) -> bool {
+pub(super) fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::NODEV.raw_os_error())
 }
 
@@ -291,6 +309,34 @@ mod tests {
         let pids = "34 25 0:29 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids";
         let counts = [pids, v1, named, beside].map(|line| parse(line).counts_processes());
         assert_eq!(counts, [true, false, false, false]);
+    }
+
+    /// Root of a VM with systemd may make groups, and the paths of those were too long for the machine to remove them.
+    #[test]
+    fn groups_that_are_deeper_than_a_path_is_long_are_removed() {
+        let vm = format!("deep-groups-{}", std::process::id());
+        let Some(v1) = hierarchies().unwrap().into_iter().find(|it| !it.controllers.is_empty()) else {
+            return eprintln!("needs a hierarchy of version 1 and did not run");
+        };
+        let top = v1.point.join(name(&vm));
+        if let Err(error) = fs::create_dir(&top) {
+            return eprintln!("needs root and did not run: {error}");
+        }
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut group = rustix::fs::open(&top, flags, Mode::empty()).unwrap();
+        for _ in 0..100 {
+            let name = "d".repeat(200);
+            rustix::fs::mkdirat(&group, &name, Mode::RWXU).unwrap();
+            group = rustix::fs::openat(&group, &name, flags, Mode::empty()).unwrap();
+        }
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let procs = rustix::fs::openat(&group, "cgroup.procs", OFlags::WRONLY, Mode::empty()).unwrap();
+        rustix::io::write(&procs, child.id().to_string().as_bytes()).unwrap();
+        assert!(has_processes(&vm));
+        let ended = kill(&vm, Duration::from_secs(5));
+        child.wait().unwrap();
+        ended.and_then(|()| remove(&vm)).unwrap();
+        assert!(!top.exists());
     }
 
     #[test]

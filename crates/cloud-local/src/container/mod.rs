@@ -8,7 +8,7 @@
 //! - [`running`]: made, connected and started by its supervisor, and what goes when it ended.
 //! - [`handover`]: its disks, for agents that would not take them as they are.
 //! - [`init`]: its first process.
-//! - [`cgroup`]: all its processes.
+//! - [`cgroup`]: all its processes; [`group_tree`]: those in groups that it made.
 //!
 //! What a container has of this machine goes with its processes: the root file system is mounted where only they see it,
 //! and its interfaces are in its network namespace. What does not (control groups, the machine's ends of interfaces, bridges, the
@@ -17,6 +17,7 @@
 pub(crate) mod boot;
 pub(crate) mod cgroup;
 pub(crate) mod confinement;
+mod group_tree;
 pub(crate) mod handover;
 mod init;
 pub(crate) mod limits;

@@ -115,6 +115,7 @@ pub(crate) fn start(
     kill_point("after the container is made");
     stay.leave().map_err(io_error("leave the control groups of", machine.folder()))?;
     let mut made_container = made_container.map_err(created)?;
+    cgroup::bound(vm.cid.as_str()).map_err(io_error("bound the control groups of", machine.folder()))?;
     sources.let_go().map_err(io_error("leave the mounts of", machine.folder()))?;
     let pid = made_container.pid().and_then(|pid| u32::try_from(pid.as_raw()).ok());
     let pid = pid.ok_or_else(|| ContainerError::NotRunning("the container has no first process".to_owned()))?;
