@@ -24,6 +24,8 @@ const LISTS: usize = 8;
 pub(crate) const LISTS_OF_A_USER: usize = 6;
 /// How long what was found of the director's health counts.
 const HEALTH: Duration = Duration::from_secs(1);
+/// How long a disk counts as full after something did not fit on it. What is written to look may fit where nothing else does.
+const FULL: Duration = Duration::from_secs(10);
 
 /// How many unfinished tasks one user may have.
 pub(crate) const TASKS_OF_A_USER: i64 = 500;
@@ -103,10 +105,14 @@ pub(crate) struct Limits {
     packing_users: PlacesByUser,
     /// Wrong credentials.
     pub(crate) guesses: Guesses,
+    /// Held while a deployment is made for a team.
+    new_deployment: AsyncMutex<()>,
     /// Held while addresses are reserved.
     addresses: AsyncMutex<()>,
     /// When it was last looked whether the director is well, and what was found: strangers may ask.
     health: AsyncMutex<Option<(Instant, DirectorHealth)>>,
+    /// When a client was last told that the disk is full.
+    full: Mutex<Option<Instant>>,
 }
 
 /// How the director is.
@@ -143,8 +149,10 @@ impl Default for Limits {
             delivering_users: PlacesByUser::new(DELIVERIES_OF_A_USER),
             packing_users: PlacesByUser::new(PACKED_OF_A_USER as usize),
             guesses: Guesses::default(),
+            new_deployment: AsyncMutex::default(),
             addresses: AsyncMutex::default(),
             health: AsyncMutex::default(),
+            full: Mutex::default(),
         }
     }
 }
@@ -288,17 +296,31 @@ impl Limits {
         RenderingTurn { _of_user: of_user, _of_all: self.plans.clone().acquire_owned().await.ok() }
     }
 
+    /// Notes that a client was told that the disk is full.
+    pub(crate) fn note_full(&self) {
+        *self.full.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
     /// How the director is, as `look` finds, or as it was found less than a second ago.
     pub(crate) async fn health(&self, look: impl Future<Output = DirectorHealth>) -> DirectorHealth {
         let mut last = self.health.lock().await;
         match *last {
             Some((at, health)) if at.elapsed() < HEALTH => health,
             _ => {
-                let health = look.await;
+                let full = *self.full.lock().unwrap_or_else(PoisonError::into_inner);
+                let health = match look.await {
+                    DirectorHealth::Well if full.is_some_and(|at| at.elapsed() < FULL) => DirectorHealth::Full,
+                    health => health,
+                };
                 *last = Some((Instant::now(), health));
                 health
             }
         }
+    }
+
+    /// The turn to make a deployment for a team, which has a limit of them.
+    pub(crate) async fn new_deployment(&self) -> MutexGuard<'_, ()> {
+        self.new_deployment.lock().await
     }
 
     /// The turn to reserve addresses. While it is held, no other plan reserves any.

@@ -110,6 +110,17 @@ mod tests {
         }
     }
 
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_team_makes_no_more_deployments_at_once_than_one_after_the_other() {
+        let test = director().await;
+        let deploys = (0..8).map(async |number| {
+            test.send(Some("shop-admin"), Method::POST, "/deployments", format!("name: at-once-{number}\n")).await.0
+        });
+        let answers = futures_util::future::join_all(deploys).await;
+        assert_eq!(answers.iter().filter(|status| **status == StatusCode::FOUND).count(), 2, "{answers:?}");
+        assert_eq!(test.director.store.deployments_of_team("shop").await.unwrap(), 2);
+    }
+
     #[tokio::test]
     async fn the_deployments_of_a_team_have_only_so_many_instances_together() {
         let test = director().await;

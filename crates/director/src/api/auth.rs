@@ -112,8 +112,8 @@ pub(super) async fn admit_again(
     }
 }
 
-/// Refuses what a page of somebody else lets a browser send, with the credentials that the browser remembers. Programs send
-/// neither of these headers.
+/// Refuses what a page of somebody else lets a browser send, with the credentials that the browser remembers. Programs send neither of the
+/// two headers, and none of the kinds of bodies that forms have.
 pub(super) async fn refuse_other_sites(request: Request, next: Next) -> Response {
     let headers = request.headers();
     let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
@@ -121,6 +121,14 @@ pub(super) async fn refuse_other_sites(request: Request, next: Next) -> Response
     if is_from_elsewhere || !only_looks(request.method()) && headers.contains_key(header::ORIGIN) {
         let reason = "requests that pages in a browser make are refused; use a client of the director";
         return ApiError::with_status(StatusCode::FORBIDDEN, 600000, reason).into_response();
+    }
+    const OF_FORMS: [&str; 3] = ["application/x-www-form-urlencoded", "multipart/form-data", "text/plain"];
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    if !only_looks(request.method()) && OF_FORMS.contains(&kind.as_str()) {
+        let reason =
+            format!("a body of the type '{kind}' is not taken; say 'Content-Type: text/yaml' or 'application/json'");
+        return ApiError::with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE, 600000, reason).into_response();
     }
     next.run(request).await
 }

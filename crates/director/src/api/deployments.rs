@@ -170,18 +170,15 @@ fn deploy_options(query: &Words) -> Result<DeployOptions, ApiError> {
         recreate: query.is_set("recreate"),
         recreate_created_before: query.time("recreate_vms_created_before")?,
         recreate_persistent_disks: query.is_set("recreate_persistent_disks"),
-        change_state: None,
         skip_drain: query.get("skip_drain").map(SkipDrain::parse).unwrap_or_default(),
         fix: query.is_set("fix"),
         dry_run: query.is_set("dry_run"),
         configs: pinned(query)?,
         canaries: count(query, "canaries")?,
         max_in_flight: count(query, "max_in_flight")?,
-        errand: None,
         force_latest_variables: query.is_set("force_latest_variables"),
         verbatim: query.is_set("verbatim"),
-        only: None,
-        teams: Vec::new(),
+        ..DeployOptions::default()
     })
 }
 
@@ -249,10 +246,13 @@ pub(super) async fn deploy(
     TextBody(manifest): TextBody,
 ) -> Result<Response, ApiError> {
     let deployment = name_in(&director, &manifest).await?;
+    let mut turn = None;
     let teams = match director.store.teams_of(&deployment).await? {
         Some(teams) => user.must_with(&director, Access::Admin, &teams).map(|()| teams)?,
         None => {
             let teams = user.own_teams();
+            // Requests that come at once are counted one after the other.
+            turn = Some(director.limits.new_deployment().await);
             let refusal = match team_limits::refusal_of_deployment(&director, &teams).await? {
                 None => border::refusal_of_name(&director, &deployment, &teams).await?,
                 refusal => refusal,
@@ -271,6 +271,7 @@ pub(super) async fn deploy(
         // Somebody else may have made it meanwhile.
         user.must_with_deployment(&director, Access::Admin, &deployment).await?;
     }
+    drop(turn);
     queue(&director, user, Job::UpdateDeployment { deployment, manifest, options }).await
 }
 
@@ -289,7 +290,7 @@ pub(super) async fn plan(
     must_be_usable(&director, &options).await?;
     let template_time = director.settings.template_time.min(LONGEST_PLAN);
     let sees_values = user.may_with(&director, Access::Admin, &options.teams);
-    let asker = Asker { user: &user.name, task: None, template_time, sees_values, left_to_others: 0 };
+    let asker = Asker { user: &user.name, task: None, template_time, sees_values };
     let prepared = prepare(&director, &deployment, &manifest, &options, Purpose::Look, asker).await;
     let prepared = prepared.map_err(|error| ApiError::bad_request(40000, explain(&error)))?;
     // It may have waited, and the deployment may be somebody else's by now.
@@ -314,7 +315,7 @@ pub(super) async fn changed_files(
     let options = DeployOptions { verbatim: true, teams, ..deploy_options(&query)? };
     must_be_usable(&director, &options).await?;
     let template_time = director.settings.template_time.min(LONGEST_PLAN);
-    let asker = Asker { user: &user.name, task: None, template_time, sees_values: true, left_to_others: 0 };
+    let asker = Asker { user: &user.name, task: None, template_time, sees_values: true };
     let prepared = prepare(&director, &deployment, &manifest, &options, Purpose::Look, asker).await;
     let mut prepared = prepared.map_err(|error| ApiError::bad_request(40000, explain(&error)))?;
     // Files are rendered in a turn of their own.

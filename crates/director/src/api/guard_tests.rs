@@ -1,7 +1,12 @@
 //! What keeps strangers, guesses, large documents and odd names from doing harm; and how a lock is removed by hand.
 
+use axum::body::Body;
 use axum::http::{Method, Request};
+use axum::middleware::from_fn_with_state;
+use axum::routing::get;
 use base64::Engine;
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
 use serde_json::json;
 
 use super::tests::location;
@@ -82,6 +87,30 @@ async fn health_is_told_by_writing_and_at_most_once_a_second() {
     assert_eq!(ask().await, (StatusCode::SERVICE_UNAVAILABLE, "the database does not answer\n".to_owned()));
 }
 
+/// The line that the director writes to look fits where nothing else does, in PostgreSQL always.
+#[tokio::test]
+async fn health_tells_of_a_full_disk_while_clients_are_told() {
+    let bench = TestDirector::new().await;
+    let ask = || bench.send(None, Method::GET, "/health", "");
+    assert_eq!(ask().await.0, StatusCode::OK);
+    let full = async || ApiError::from(std::io::Error::from(std::io::ErrorKind::StorageFull));
+    let limit = async || ApiError::with_status(StatusCode::INSUFFICIENT_STORAGE, 100, "the limit of blobs is reached");
+    let watched = axum::Router::new().route("/full", get(full)).route("/limit", get(limit));
+    let watched = watched.layer(from_fn_with_state(bench.director.clone(), super::watching::count));
+    let tell = async |path: &str| {
+        let request = Request::builder().uri(path).body(Body::empty()).unwrap();
+        assert_eq!(
+            TowerToHyperService::new(watched.clone()).call(request).await.unwrap().status(),
+            StatusCode::INSUFFICIENT_STORAGE
+        );
+        tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+    };
+    tell("/limit").await;
+    assert_eq!(ask().await.0, StatusCode::OK);
+    tell("/full").await;
+    assert_eq!(ask().await, (StatusCode::INSUFFICIENT_STORAGE, "the director's disk is full\n".to_owned()));
+}
+
 /// A browser adds the password that it remembers to what any page lets it send.
 #[tokio::test]
 async fn what_pages_of_others_let_a_browser_send_is_refused() {
@@ -107,6 +136,16 @@ async fn what_pages_of_others_let_a_browser_send_is_refused() {
     }
     assert_eq!(send(Method::GET, "/tasks", &[("sec-fetch-site", "cross-site")]).await, StatusCode::FORBIDDEN);
     assert_eq!(send(Method::GET, "/tasks", &[("sec-fetch-site", "none")]).await, StatusCode::OK);
+    for kind in [
+        "text/plain",
+        "Text/Plain;charset=UTF-8",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+    ] {
+        let sent = send(Method::POST, "/cpi_configs", &[("content-type", kind)]).await;
+        assert_eq!(sent, StatusCode::UNSUPPORTED_MEDIA_TYPE, "{kind}");
+    }
+    assert_eq!(send(Method::POST, "/cpi_configs", &[("content-type", "text/yaml")]).await, StatusCode::CREATED);
     assert_eq!(send(Method::POST, "/cpi_configs", &[]).await, StatusCode::CREATED);
 }
 

@@ -8,6 +8,7 @@ use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use super::error::DiskIsFull;
 use super::{ApiError, Shared};
 use crate::Director;
 use crate::limits::DirectorHealth;
@@ -53,6 +54,9 @@ pub(super) async fn test_webhook(State(director): Shared) -> Result<StatusCode, 
 pub(super) async fn count(State(director): State<Arc<Director>>, request: Request, next: Next) -> Response {
     let (method, begun) = (request.method().clone(), Instant::now());
     let response = next.run(request).await;
+    if response.extensions().get::<DiskIsFull>().is_some() {
+        director.limits.note_full();
+    }
     director.metrics.answered(method.as_str(), response.status().as_u16(), begun.elapsed());
     response
 }

@@ -232,6 +232,9 @@ pub(crate) struct DeployOptions {
     /// Whose the deployment is, unless it is on record already.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub teams: Vec<String>,
+    /// How many free addresses of each subnet are taken last, because others took those that an earlier plan of the task had.
+    #[serde(skip)]
+    pub left_to_others: usize,
 }
 
 impl DeployOptions {

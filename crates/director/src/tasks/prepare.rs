@@ -95,8 +95,6 @@ pub(crate) struct Asker<'a> {
     pub(crate) template_time: Duration,
     /// Whether they may see what templates make of values of variables.
     pub(crate) sees_values: bool,
-    /// How many free addresses of each subnet are taken last.
-    pub(crate) left_to_others: usize,
 }
 
 impl Asker<'_> {
@@ -242,7 +240,7 @@ pub(super) async fn prepare_in_place(
     if findings.is_clean() {
         vm_stats::find_unresponsive(director, &mut current).await;
     }
-    let plan_options = PlanOptions { left_to_others: asker.left_to_others, ..plan_options(options) };
+    let plan_options = plan_options(options);
     let mut new_id = new_ids(director, deployment).await?;
     let make = || Native::for_many(|| plan(&desired, &current, &plan_options, &templates, &mut new_id, &mut findings));
     let turn = asker.turn(director).await?;
@@ -308,7 +306,7 @@ fn plan_options(options: &DeployOptions) -> PlanOptions {
         canaries: options.canaries,
         max_in_flight: options.max_in_flight,
         errand: options.errand.is_some(),
-        left_to_others: 0,
+        left_to_others: options.left_to_others,
     }
 }
 

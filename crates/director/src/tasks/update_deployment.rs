@@ -105,13 +105,14 @@ async fn prepare_and_reserve_in_place(
 ) -> Result<Option<PreparedDeploy>, TaskError> {
     let purpose = if options.dry_run { Purpose::Look } else { Purpose::Deploy(log.task()) };
     let template_time = director.settings.template_time;
-    let mut asker = Asker { user: log.user(), task: Some(log), template_time, sees_values: true, left_to_others: 0 };
+    let asker = Asker { user: log.user(), task: Some(log), template_time, sees_values: true };
+    let mut options = options.clone();
     let mut place = asker.place(director).await?;
     let mut turn = None;
     let mut plans = 0;
     loop {
         plans += 1;
-        let prepared = prepare_in_place(director, deployment, manifest, options, purpose, asker, place).await;
+        let prepared = prepare_in_place(director, deployment, manifest, &options, purpose, asker, place).await;
         let mut prepared = match prepared {
             Err(TaskError::NoPlace) => return Ok(None),
             prepared => prepared?,
@@ -119,16 +120,16 @@ async fn prepare_and_reserve_in_place(
         if !large::may_keep(director, log, &prepared.plan).await? {
             return Ok(None);
         }
-        must_have_space(director, log, options)?;
+        must_have_space(director, log, &options)?;
         prepared.keep_what_is_stored();
-        match reserve(director, log, &prepared, options).await {
+        match reserve(director, log, &prepared, &options).await {
             Err(error @ (StoreError::AddressTaken(_) | StoreError::Gone(_))) if plans < PLANS_OF_A_DEPLOY => {
                 log.debug(&format!("planning once more: {error}"));
                 // It keeps the place that it has: others of its user wait for it already.
                 place = prepared.place.take();
                 drop(prepared);
                 // The lowest free ones are those that everybody takes.
-                asker.left_to_others = plans * ADDRESSES_OF_OTHERS;
+                options.left_to_others = plans * ADDRESSES_OF_OTHERS;
             }
             reserved => {
                 reserved?;
@@ -480,7 +481,7 @@ mod tests {
             tokio::time::timeout(patience, limits.rendering_without_task("ann")).await.is_err()
         };
         let template_time = test.director.settings.template_time;
-        let asker = Asker { user: "eve", task: None, template_time, sees_values: false, left_to_others: 0 };
+        let asker = Asker { user: "eve", task: None, template_time, sees_values: false };
         let plan = prepare(&test.director, &"shop".into(), manifest, &options, Purpose::Look, asker).await.unwrap();
         assert!(waits().await, "it is still there");
         drop(plan);
@@ -508,7 +509,7 @@ mod tests {
             let prepared = prepare(&test.director, &shop, manifest, &options, Purpose::Look, asker);
             tokio::time::timeout(patience, prepared).await.is_ok()
         };
-        let eve = Asker { user: "eve", task: None, template_time, sees_values: false, left_to_others: 0 };
+        let eve = Asker { user: "eve", task: None, template_time, sees_values: false };
         let held = limits.preparing_without_task("eve").await;
         assert!(!is_done(eve).await && is_done(Asker { user: "ann", ..eve }).await);
         assert!(is_done(Asker { task: Some(&log), ..eve }).await, "tasks have places of their own");
