@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use serde_json::value::RawValue;
 use tokio::sync::Mutex;
 use windlass_contract::cpi::methods::Info;
 use windlass_contract::cpi::{Context, CpiError, CpiInfo, Method, MethodName, Redactor, Request, redact};
@@ -189,7 +188,7 @@ impl Cpi {
         let version = request.api_version.unwrap_or(ApiVersion::V1);
         decoded(&result)
             .and_then(|value| M::read_answer(&request.arguments, value, version))
-            .map_err(|what| self.invalid(&request, &format!("its result is wrong: {what}"), result.get(), ""))
+            .map_err(|what| self.invalid(&request, &format!("its result is wrong: {what}"), &result, ""))
     }
 
     /// Prepares and sends in one go, for calls that need no record.
@@ -216,7 +215,7 @@ impl Cpi {
         let result = self.sent(&request, method.declaration().longest_answer, observer).await?;
         decoded(&result)
             .and_then(|value| read(&request.arguments, value, version))
-            .map_err(|what| self.invalid(&request, &format!("its result is wrong: {what}"), result.get(), ""))
+            .map_err(|what| self.invalid(&request, &format!("its result is wrong: {what}"), &result, ""))
     }
 
     /// A CPI that refuses the version is asked again which one it speaks.
@@ -225,7 +224,7 @@ impl Cpi {
         request: &Request,
         longest_answer: usize,
         observer: &impl CallObserver,
-    ) -> Result<Box<RawValue>, CallError> {
+    ) -> Result<String, CallError> {
         let result = self.exchange(request, longest_answer, observer).await;
         if let Err(CallError::Cpi { source, .. }) = &result
             && source.kind.as_str() == VERSION_REFUSED
@@ -257,7 +256,7 @@ impl Cpi {
         request: &Request,
         longest_answer: usize,
         observer: &impl CallObserver,
-    ) -> Result<Box<RawValue>, CallError> {
+    ) -> Result<String, CallError> {
         let begun = Instant::now();
         observer.told(&shortened(&format!("asking the CPI: {}", redact(request))));
         let result = self.run(request, longest_answer, observer).await;
@@ -274,7 +273,7 @@ impl Cpi {
         request: &Request,
         longest_answer: usize,
         observer: &impl CallObserver,
-    ) -> Result<Box<RawValue>, CallError> {
+    ) -> Result<String, CallError> {
         let method = &request.method;
         let command = self.command.build()?;
         let spawn_error =
@@ -307,7 +306,7 @@ impl Cpi {
         log.end();
         // A success that came complete, but late, is not thrown away: it may name the only handle to a resource.
         let what = match parsed {
-            Ok(RawResponse { result, error: None, .. }) if result.get().len() <= LONGEST_RESULT => {
+            Ok(RawResponse { result, error: None, .. }) if result.len() <= LONGEST_RESULT => {
                 return Ok(result.to_owned());
             }
             _ if output.past_deadline => {
@@ -350,24 +349,19 @@ const EXCERPT: usize = 300;
 const LONGEST_MESSAGE: usize = 16 * 1024;
 
 /// What came back, for a log.
-fn outcome(
-    request: &Request,
-    result: &Result<Box<RawValue>, CallError>,
-    took: Duration,
-    redactor: &Redactor,
-) -> String {
+fn outcome(request: &Request, result: &Result<String, CallError>, took: Duration, redactor: &Redactor) -> String {
     let (method, took) = (&request.method, took.as_secs_f64());
     match result {
         Ok(answer) => {
-            let answer = redactor.message(answer.get()).replace(['\r', '\n'], " ");
+            let answer = redactor.message(answer).replace(['\r', '\n'], " ");
             format!("'{method}' was answered after {took:.3} s: {answer}")
         }
         Err(error) => format!("'{method}' failed after {took:.3} s: {}", explain(error).replace(['\r', '\n'], " ")),
     }
 }
 
-fn decoded(result: &RawValue) -> Result<Value, String> {
-    serde_json::from_str(result.get()).map_err(|error| error.to_string())
+fn decoded(result: &str) -> Result<Value, String> {
+    serde_json::from_str(result).map_err(|error| error.to_string())
 }
 
 fn shortened(message: &str) -> String {

@@ -1,8 +1,6 @@
 //! What a valid response is.
 
-use serde::de::{IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-use serde_json::value::RawValue;
+use serde::de::{Error, IgnoredAny};
 use windlass_contract::cpi::{CpiError, Response};
 
 /// The largest results are the networks of a VM and the disks that are attached to it. As JSON values, this much takes less
@@ -12,7 +10,7 @@ pub(crate) const LONGEST_RESULT: usize = 256 * 1024;
 /// A response whose result is not decoded yet: as JSON values, a result of a few megabytes would take hundreds.
 #[derive(Debug)]
 pub(crate) struct RawResponse<'a> {
-    pub(crate) result: &'a RawValue,
+    pub(crate) result: &'a str,
     pub(crate) error: Option<CpiError>,
     pub(crate) log: String,
 }
@@ -21,10 +19,10 @@ pub(crate) struct RawResponse<'a> {
 /// `error` null or complete; `log` text. The result has at most 256 KiB. The error says what is wrong.
 pub fn parse(stdout: &[u8]) -> Result<Response, String> {
     let RawResponse { result, error, log } = read(stdout)?;
-    if result.get().len() > LONGEST_RESULT {
+    if result.len() > LONGEST_RESULT {
         return Err(too_long(result));
     }
-    let result = serde_json::from_str(result.get()).map_err(|error| not_json(&error))?;
+    let result = serde_json::from_str(result).map_err(|error| not_json(&error))?;
     Ok(Response { result, error, log })
 }
 
@@ -37,18 +35,18 @@ pub(crate) fn read(stdout: &[u8]) -> Result<RawResponse<'_>, String> {
     if !is_object && serde_json::from_slice::<IgnoredAny>(stdout).is_ok() {
         return Err("stdout is not a JSON object".into());
     }
-    let Fields { result, error, log } = serde_json::from_slice(stdout).map_err(|error| not_json(&error))?;
+    let Fields { result, error, log } = fields(stdout).map_err(|error| not_json(&error))?;
     let missing = |key| format!("the response has no '{key}'");
     let (result, error) = (result.ok_or_else(|| missing("result"))?, error.ok_or_else(|| missing("error"))?);
     let log = log.ok_or_else(|| missing("log"))?;
-    let log = serde_json::from_str(log.get()).map_err(|_| "the response's 'log' is not a string".to_owned())?;
+    let log = serde_json::from_str(log).map_err(|_| "the response's 'log' is not a string".to_owned())?;
     let error =
-        serde_json::from_str(error.get()).map_err(|error| format!("the response's 'error' is malformed ({error})"))?;
+        serde_json::from_str(error).map_err(|error| format!("the response's 'error' is malformed ({error})"))?;
     Ok(RawResponse { result, error, log })
 }
 
-pub(crate) fn too_long(result: &RawValue) -> String {
-    format!("its result has {} bytes, and at most {LONGEST_RESULT} can be one", result.get().len())
+pub(crate) fn too_long(result: &str) -> String {
+    format!("its result has {} bytes, and at most {LONGEST_RESULT} can be one", result.len())
 }
 
 fn not_json(error: &serde_json::Error) -> String {
@@ -58,36 +56,44 @@ fn not_json(error: &serde_json::Error) -> String {
 /// The fields of a response where they stand in its text; of several with the same name the last one counts.
 #[derive(Default)]
 struct Fields<'a> {
-    result: Option<&'a RawValue>,
-    error: Option<&'a RawValue>,
-    log: Option<&'a RawValue>,
+    result: Option<&'a str>,
+    error: Option<&'a str>,
+    log: Option<&'a str>,
 }
 
-impl<'de> Deserialize<'de> for Fields<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OfResponse;
-        impl<'de> Visitor<'de> for OfResponse {
-            type Value = Fields<'de>;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
-                let mut fields = Fields::default();
-                while let Some(key) = map.next_key::<String>()? {
-                    match key.as_str() {
-                        "result" => fields.result = Some(map.next_value()?),
-                        "error" => fields.error = Some(map.next_value()?),
-                        "log" => fields.log = Some(map.next_value()?),
-                        _ => drop(map.next_value::<IgnoredAny>()?),
-                    }
-                }
-                Ok(fields)
-            }
+/// The fields of an object. serde_json can do that as well (`RawValue`), but then takes an object with a certain key for another document
+/// wherever the program reads JSON.
+fn fields(stdout: &[u8]) -> Result<Fields<'_>, serde_json::Error> {
+    serde_json::from_slice::<IgnoredAny>(stdout)?;
+    let text = std::str::from_utf8(stdout).map_err(serde_json::Error::custom)?;
+    let mut fields = Fields::default();
+    // It is a whole object, so whatever comes next is there.
+    let mut rest = after(text, '{');
+    while rest.starts_with('"') {
+        let (key, after_key) = first_value(rest)?;
+        let (value, after_value) = first_value(after(after_key, ':'))?;
+        match serde_json::from_str::<String>(key)?.as_str() {
+            "result" => fields.result = Some(value),
+            "error" => fields.error = Some(value),
+            "log" => fields.log = Some(value),
+            _ => {}
         }
-        deserializer.deserialize_map(OfResponse)
+        rest = after(after_value, ',');
     }
+    Ok(fields)
+}
+
+/// What follows this mark, and the spaces around it.
+fn after(text: &str, mark: char) -> &str {
+    let text = text.trim_ascii_start();
+    text.strip_prefix(mark).unwrap_or(text).trim_ascii_start()
+}
+
+/// The first value in a text, and the rest of it.
+fn first_value(text: &str) -> Result<(&str, &str), serde_json::Error> {
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>();
+    values.next().transpose()?;
+    Ok(text.split_at(values.byte_offset()))
 }
 
 #[cfg(test)]
@@ -104,6 +110,9 @@ mod tests {
         assert!(failed.unwrap().error.unwrap().ok_to_retry);
         let twice = parse(br#"{"result":1,"result":2,"error":null,"log":"a\nb"}"#).unwrap();
         assert_eq!((twice.result, twice.log.as_str()), (json!(2), "a\nb"));
+        let spaced =
+            parse(b"{ \"log\" :\"}\" ,\t\"\\u0072esult\":{ \"a,\" : [ -1.5e3 ] }\n, \"error\": null }").unwrap();
+        assert_eq!((spaced.result, spaced.log.as_str()), (json!({"a,": [-1500.0]}), "}"));
     }
 
     #[test]
@@ -127,6 +136,8 @@ mod tests {
             (r#"{"result":1,"log":""}"#, "no 'error'"),
             (r#"{"result":1,"error":null}"#, "no 'log'"),
             (r#"{"result":1,"error":null,"log":null}"#, "'log' is not a string"),
+            (r#"{"result":1,"error":null,"log":"",}"#, "not one JSON object"),
+            ("{}", "no 'result'"),
             (r#"{"result":[1,,2],"error":null,"log":""}"#, "not one JSON object"),
             (r#"{"result":1,"error":{"type":"T","message":"m"},"log":""}"#, "ok_to_retry"),
             (

@@ -1,15 +1,15 @@
 //! Deleting what nobody uses.
 
+use axum::Extension;
 use axum::extract::{Query, State};
 use axum::response::Response;
-use axum::{Extension, Json};
 use serde::Deserialize;
 use windlass_contract::director::{CleanUpPlan, CleanableRelease, CompiledPackage};
 use windlass_contract::explain;
 use windlass_planning::records::CompilationKey;
 
 use super::input::{JsonBody, Parameters};
-use super::{ApiError, Shared, User, disks, queue, resources, stemcells};
+use super::{ApiError, Json, Shared, User, disks, queue, resources, stemcells};
 use crate::tasks::{CleanUp, Job, Rubbish, find_rubbish};
 use crate::{Director, blobs};
 

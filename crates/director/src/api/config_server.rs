@@ -2,10 +2,10 @@
 //!
 //! Errors are its own, too: `{"error": "…"}`. A value is in an answer only where it was asked for by its name or id.
 
+use axum::Extension;
 use axum::extract::{FromRequest, Path, Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ use windlass_variables::{ConfigServer, Generation, Mode, ServerError, Version};
 use super::deployments::{known_or, must_exist};
 use super::input::{JsonBody, Parameters};
 use super::permissions::Access;
-use super::{ApiError, Shared, User};
+use super::{ApiError, Json, Shared, User};
 use crate::Director;
 use crate::store::Event;
 use crate::variables::embedded::{Embedded, Outcome};

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use axum::Extension;
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use windlass_contract::director::{CloudConfig, Config, ConfigConflict, Diff};
 use windlass_manifest::{Content, Document};
@@ -17,7 +17,7 @@ use windlass_planning::records::ConfigRecord;
 use super::deployments::diff_line;
 use super::input::{JsonBody, Parameters, TextBody, Words};
 use super::permissions::{Access, Permission, refusal};
-use super::{ApiError, Shared, User, written_json};
+use super::{ApiError, Json, Shared, User, written_json};
 use crate::Director;
 use crate::store::{self, AddConfig, ConfigLabel, Event};
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::{Path, Query, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
 use serde_json::{Value, json};
 use windlass_contract::director::{
     Deployment, DeploymentConfig, Diff, DiffLine, InstanceSummary, Manifest, ShownPlan, UsedConfig, Versioned,
@@ -22,7 +22,7 @@ use windlass_planning::records::InstanceState;
 
 use super::input::{Parameters, TextBody, Words};
 use super::permissions::Access;
-use super::{ApiError, Shared, User, queue, written_json};
+use super::{ApiError, Json, Shared, User, queue, written_json};
 use crate::Director;
 use crate::software;
 use crate::store::{BriefInstance, ConfigLabel, ListedDeployment};

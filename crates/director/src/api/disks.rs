@@ -1,15 +1,15 @@
 //! Disks: those that belong to nobody, and what is done to any by its cid.
 
+use axum::Extension;
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
-use axum::{Extension, Json};
 use windlass_contract::DiskCid;
 use windlass_contract::director::OrphanedDisk;
 use windlass_operations::clock;
 use windlass_planning::plan::Selection;
 
 use super::input::Parameters;
-use super::{ApiError, Shared, User, queue};
+use super::{ApiError, Json, Shared, User, queue};
 use crate::store::OrphanDisk;
 use crate::tasks::Job;
 

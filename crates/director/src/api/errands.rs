@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
+use axum::Extension;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use axum::{Extension, Json};
 use serde::Deserialize;
 use serde_json::Value;
 use windlass_contract::director::Named;
@@ -14,7 +14,7 @@ use windlass_planning::plan::Selection;
 
 use super::deployments::must_exist;
 use super::input::JsonBody;
-use super::{ApiError, Shared, User, queue};
+use super::{ApiError, Json, Shared, User, queue};
 use crate::Director;
 use crate::tasks::{ErrandRequest, InstanceFilter, Job, errands_of};
 

@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use windlass_contract::explain;
 
+use super::Json;
 use crate::store::StoreError;
 
 /// An answer that says no.
@@ -88,7 +89,7 @@ impl IntoResponse for ApiError {
     /// Compact, because a client looks for `"code":440012` byte by byte.
     fn into_response(self) -> Response {
         let body = serde_json::json!({"code": self.code, "description": self.description});
-        let mut response = (self.status, axum::Json(body)).into_response();
+        let mut response = (self.status, Json(body)).into_response();
         if self.disk_is_full {
             response.extensions_mut().insert(DiskIsFull);
         }

@@ -1,7 +1,7 @@
 //! Events: who did what, when, and how it ended.
 
+use axum::Extension;
 use axum::extract::{Path, Query, State};
-use axum::{Extension, Json};
 use serde::Deserialize;
 use windlass_contract::Object;
 use windlass_contract::director::RecordedEvent;
@@ -9,7 +9,7 @@ use windlass_planning::names::InstanceName;
 
 use super::input::{JsonBody, Parameters};
 use super::permissions::Permission;
-use super::{ApiError, Shared, User};
+use super::{ApiError, Json, Shared, User};
 use crate::store::{Event, EventFilter, EventRecord};
 
 /// Ids are strings here, and what is not known is left out: clients insist.

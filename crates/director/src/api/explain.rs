@@ -1,6 +1,5 @@
 //! Why an instance is as it is: what was done to it, for what reason, and how that went.
 
-use axum::Json;
 use axum::extract::{Path, State};
 use serde::Deserialize;
 use windlass_contract::director::{Explained, ExplainedAction, ExplainedDisk, ExplainedPlan, ExplainedVm, Moment};
@@ -10,7 +9,7 @@ use windlass_planning::plan::{Action, InstancePlan, Plan, Selection};
 use windlass_planning::records::{DiskRecord, InstanceRecord, VmRecord};
 
 use super::deployments::must_include;
-use super::{ApiError, Shared};
+use super::{ApiError, Json, Shared};
 use crate::Director;
 use crate::store::{self, StoreError, TaskRecord};
 use crate::tasks::{OutputKind, reload_one};

@@ -1,8 +1,8 @@
 //! `/info`: who this is. The only answer about the director without credentials. Beside it, until when it is that.
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use axum::{Extension, Json};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use windlass_connections::Peer;
@@ -10,7 +10,7 @@ use windlass_contract::director::{Certificate, Feature, Features, Info};
 use windlass_operations::clock;
 use windlass_pki::Keychain;
 
-use super::{ApiError, Shared, auth};
+use super::{ApiError, Json, Shared, auth};
 
 pub(super) async fn info(State(director): Shared, peer: Option<Extension<Peer>>, headers: HeaderMap) -> Json<Info> {
     let peer = peer.map(|Extension(peer)| peer);

@@ -1,8 +1,8 @@
 //! Links: who provides and consumes what; and links for those outside of deployments, such as service brokers.
 
+use axum::Extension;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use axum::{Extension, Json};
 use serde_json::{Value, json};
 use windlass_manifest::names;
 use windlass_operations::clock;
@@ -13,7 +13,7 @@ use windlass_planning::names::DeploymentName;
 use super::deployments::must_exist;
 use super::input::{JsonBody, Parameters, Words};
 use super::permissions::Access;
-use super::{ApiError, Shared, User};
+use super::{ApiError, Json, Shared, User};
 use crate::Director;
 use crate::limits::{EXTERNAL_BYTES, EXTERNAL_LINKS};
 use crate::store::{LinkOfConsumer, LinkRecord};

@@ -20,6 +20,7 @@ mod guard_tests;
 mod info;
 mod input;
 mod instances;
+mod json;
 #[cfg(test)]
 mod link_tests;
 mod links;
@@ -59,6 +60,7 @@ use crate::tasks::Job;
 pub(crate) use auth::User;
 use configs::ConfigKind;
 pub(crate) use error::ApiError;
+use json::{Json, written_json};
 use permissions::{Access, Permission};
 pub(crate) use standby::serve as serve_standby;
 
@@ -303,12 +305,6 @@ fn open_files() -> u64 {
 /// Connections take no more than half of the files that may be open; the rest is for the database, logs and CPIs.
 fn most_connections(wanted: usize, open_files: u64) -> usize {
     usize::try_from(open_files / 2).unwrap_or(usize::MAX).clamp(1, wanted)
-}
-
-/// An answer whose JSON was written already, because it may be large.
-fn written_json(written: serde_json::Result<Vec<u8>>) -> Result<Response, ApiError> {
-    let written = written.map_err(|error| ApiError::internal(&error))?;
-    Ok(([(header::CONTENT_TYPE, "application/json")], written).into_response())
 }
 
 /// Queues a task and says where to follow it. Who asks for the same look again gets the task that has not begun yet, and who has

@@ -1,7 +1,6 @@
 //! `/openapi.json`: every route, what it takes and what it gives, for authors of clients. Answers are described by the types that
 //! the routes write.
 
-use axum::Json;
 use serde_json::{Map, Value, json};
 use windlass_contract::director::{
     self, Certificate, ChangedFiles, CleanUpPlan, CloudConfig, CloudProblem, Config, Deployment, DeploymentConfig,
@@ -9,6 +8,8 @@ use windlass_contract::director::{
     OrphanedVm, RecordedEvent, Release, ReleaseContents, Resurrection, ShownPlan, Snapshot, Stemcell, Variable,
     VariableExpiry, VariableUsers, schema,
 };
+
+use super::Json;
 
 /// What a route takes.
 #[derive(Debug, Clone, Copy)]

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use axum::{Extension, Json};
 use serde::Deserialize;
 use serde_json::Value;
 use windlass_contract::director::{self, CloudProblem};
@@ -14,7 +14,7 @@ use windlass_planning::names::DeploymentName;
 
 use super::deployments::must_exist;
 use super::input::JsonBody;
-use super::{ApiError, Shared, User, queue};
+use super::{ApiError, Json, Shared, User, queue};
 use crate::tasks::{Choices, Job, Suspects, read_outline};
 
 pub(super) async fn scan(

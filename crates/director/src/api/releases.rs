@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use axum::Extension;
 use axum::extract::{Path, Query, Request, State};
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
 use serde_json::{Value, json};
 use windlass_contract::director::{
     PackageForStemcell, Release, ReleaseContents, ReleaseJob, ReleasePackage, ReleaseVersion, ReleaseVersions,
@@ -17,7 +17,7 @@ use windlass_release::{Package, PackageGraph, ReleaseError, ReleaseManifest, Ver
 use super::input::{JsonBody, Parameters, TextBody};
 use super::permissions::Permission;
 use super::uploads::{self, Upload};
-use super::{ApiError, Shared, User, queue};
+use super::{ApiError, Json, Shared, User, queue};
 use crate::tasks::{ExportRequest, Job};
 
 /// Ten times the packages of the largest releases.

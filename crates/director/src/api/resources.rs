@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
 use tokio_util::io::ReaderStream;
 use windlass_contract::VmCid;
 use windlass_contract::director::{Disk, Known, Leak, Lock, OrphanedVm};
@@ -17,7 +17,7 @@ use windlass_planning::names::{InstanceId, InstanceName};
 
 use super::input::JsonBody;
 use super::permissions::Access;
-use super::{ApiError, Shared, User, queue};
+use super::{ApiError, Json, Shared, User, queue};
 use crate::blobs::MADE;
 use crate::store::{self, LockName, TaskState};
 use crate::tasks::{Job, LeakRequest};

@@ -1,15 +1,15 @@
 //! Snapshots of the disks of a deployment.
 
+use axum::Extension;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use axum::{Extension, Json};
 use windlass_contract::director::Snapshot;
 use windlass_operations::clock;
 use windlass_planning::names::{DeploymentName, IndexOrId};
 use windlass_planning::plan::Selection;
 
 use super::deployments::{must_exist, must_include};
-use super::{ApiError, Shared, User, queue};
+use super::{ApiError, Json, Shared, User, queue};
 use crate::tasks::Job;
 
 pub(super) async fn list(

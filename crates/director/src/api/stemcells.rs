@@ -1,8 +1,8 @@
 //! Stemcells.
 
+use axum::Extension;
 use axum::extract::{Path, Query, Request, State};
 use axum::response::Response;
-use axum::{Extension, Json};
 use serde::Deserialize;
 use windlass_contract::director::{Named, Needed, Stemcell};
 use windlass_planning::names::CpiName;
@@ -11,7 +11,7 @@ use windlass_planning::records::StemcellRecord;
 use super::input::{JsonBody, Parameters};
 use super::permissions::Permission;
 use super::uploads::{self, Upload};
-use super::{ApiError, Shared, User, queue};
+use super::{ApiError, Json, Shared, User, queue};
 use crate::tasks::Job;
 
 pub(super) fn shown(stemcell: &StemcellRecord) -> Stemcell {

@@ -2,11 +2,11 @@
 
 use std::io::SeekFrom;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
 use serde::Deserialize;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use tokio_util::io::ReaderStream;
@@ -14,7 +14,7 @@ use windlass_contract::director::Task;
 
 use super::input::{JsonBody, Parameters};
 use super::permissions::{Access, Permission};
-use super::{ApiError, Shared, User};
+use super::{ApiError, Json, Shared, User};
 use crate::store::{TaskFilter, TaskRecord, TaskState};
 use crate::tasks::OutputKind;
 

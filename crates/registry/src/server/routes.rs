@@ -56,12 +56,20 @@ impl From<StoreError> for Answer {
     }
 }
 
+fn in_json(status: StatusCode, body: serde_json::Result<Vec<u8>>) -> Response {
+    match body {
+        Ok(body) => (status, [(header::CONTENT_TYPE, "application/json")], body).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
 impl IntoResponse for Answer {
     fn into_response(self) -> Response {
         let (status, body) = match self {
             Self::Done => (StatusCode::OK, json!({"status": "ok"})),
             Self::Settings(settings) => {
-                return axum::Json(RegistryEnvelope { status: "ok".into(), settings }).into_response();
+                let envelope = RegistryEnvelope { status: "ok".into(), settings };
+                return in_json(StatusCode::OK, serde_json::to_vec(&envelope));
             }
             Self::NotFound => (StatusCode::NOT_FOUND, json!({"status": "not_found"})),
             Self::Denied => (StatusCode::UNAUTHORIZED, json!({"status": "access_denied"})),
@@ -74,7 +82,7 @@ impl IntoResponse for Answer {
                 (status, json!({"status": "error", "message": error.to_string()}))
             }
         };
-        let mut response = (status, axum::Json(body)).into_response();
+        let mut response = in_json(status, serde_json::to_vec(&body));
         let headers = response.headers_mut();
         if status == StatusCode::UNAUTHORIZED {
             let challenge = header::HeaderValue::from_static("Basic realm=\"Bosh Registry\"");
