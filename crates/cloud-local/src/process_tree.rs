@@ -1,8 +1,8 @@
 //! The processes of a VM, found without knowing their pids.
 
 use std::ffi::OsStr;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,6 +11,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// Every process of a VM inherits this variable with the VM's folder.
 pub(crate) const MARK: &str = "WINDLASS_VM";
+
+/// How much is read of a process's environment, which it can make as long as it likes.
+const LONGEST: u64 = 1 << 20;
 
 /// Ends all processes that carry the mark of the VM in `folder`: what a supervisor that was itself killed left behind.
 pub(crate) fn kill_marked(folder: &Path, patience: Duration) -> io::Result<()> {
@@ -47,8 +50,8 @@ fn pids() -> io::Result<impl Iterator<Item = Pid>> {
 
 /// A zombie's environment is empty, so what was killed does not count any more.
 fn carries(pid: Pid, mark: &[u8]) -> bool {
-    fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero()))
-        .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|variable| variable == mark))
+    let Ok(environment) = File::open(format!("/proc/{}/environ", pid.as_raw_nonzero())) else { return false };
+    BufReader::new(environment.take(LONGEST)).split(0).map_while(Result::ok).any(|variable| variable == mark)
 }
 
 /// The second field after the name, which may hold blanks and brackets.

@@ -11,18 +11,35 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
+use windlass_cpi::resources::Kept;
 use windlass_durable::{file, kill_point};
 
 use super::group_tree;
+use crate::state::VmRecord;
 
-/// How deep a VM's groups may go and how many there may be, where the kernel counts them (version 2): each takes memory of the machine.
+/// How deep a VM's groups may go and how many there may be, where the kernel counts them (version 2): each takes memory of the machine, which
+/// can have 65,535 that limit memory.
 const DEEPEST: u32 = 100;
-const MOST: u32 = 10_000;
+const MOST: u32 = 1000;
 
 /// The name of a VM's group. Right below the root of each hierarchy: a folder for all of them would be made and removed at
 /// the same time by different calls.
 fn name(vm: &str) -> String {
-    format!("windlass-{vm}")
+    format!("{PREFIX}{vm}")
+}
+
+const PREFIX: &str = "windlass-";
+
+/// The VM in whose group a process is, if it is in one. It cannot be told of one that ended, or that is in groups that a VM has made too
+/// deep.
+pub(crate) fn vm_of(process: &Path) -> io::Result<Option<String>> {
+    Ok(vm_in(&fs::read_to_string(process.join("cgroup"))?))
+}
+
+/// The first that is a VM's counts: what is below it, the VM has made.
+fn vm_in(groups: &str) -> Option<String> {
+    let vm = |group: &str| group.strip_prefix(PREFIX).filter(|vm| vm.starts_with(VmRecord::PREFIX)).map(str::to_owned);
+    groups.lines().find_map(|line| line.split('/').skip(1).find_map(vm))
 }
 
 /// The path of a VM's group, from the root of each hierarchy.
@@ -37,6 +54,7 @@ pub(crate) fn kill(vm: &str, patience: Duration) -> io::Result<()> {
     loop {
         let mut pids = BTreeSet::new();
         for group in &groups {
+            thaw(group)?;
             collect(group, &mut pids)?;
         }
         if pids.is_empty() {
@@ -103,9 +121,11 @@ impl Stay {
     }
 }
 
-/// Gives the groups of a VM to its root: an init that makes groups makes them there. What limits the VM itself stays ours.
+/// Gives the groups of a VM to its root: an init that makes groups makes them there. What limits the VM itself stays ours. In version 1 it gets
+/// none of those that limit something: with them it could freeze processes so that nobody can end them, and take all groups that the kernel
+/// can have.
 pub(super) fn hand_over(vm: &str, (user, group): (Uid, Gid)) -> io::Result<()> {
-    for hierarchy in hierarchies()? {
+    for hierarchy in hierarchies()?.into_iter().filter(|it| it.is_only_one() || it.limits_nothing()) {
         let own = hierarchy.point.join(name(vm));
         match fs::create_dir(&own) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -205,6 +225,11 @@ impl Hierarchy {
         self.controllers.is_empty() && self.point == Path::new("/sys/fs/cgroup")
     }
 
+    /// One with a name, or that of version 2 beside those of version 1.
+    fn limits_nothing(&self) -> bool {
+        self.controllers.is_empty() || self.controllers.contains("name=")
+    }
+
     /// One of version 2 beside those of version 1 limits nothing here.
     fn counts_processes(&self) -> bool {
         let has_it = |names: &str| names.split([',', ' ', '\n']).any(|name| name == "pids");
@@ -215,10 +240,9 @@ impl Hierarchy {
         }
     }
 
-    /// The path of this process's group, if the hierarchy limits nothing here: one with a name, or that of version 2 beside
-    /// those of version 1.
+    /// The path of this process's group, if the hierarchy limits nothing here.
     fn path_without_limits<'a>(&self, own: &'a str) -> Option<&'a str> {
-        if self.is_only_one() || !(self.controllers.is_empty() || self.controllers.contains("name=")) {
+        if self.is_only_one() || !self.limits_nothing() {
             return None;
         }
         own.lines().find_map(|line| {
@@ -226,6 +250,19 @@ impl Hierarchy {
             (fields.next()? == self.controllers).then(|| fields.next())?
         })
     }
+}
+
+/// Lets frozen processes go on: in version 1 nothing ends one that is frozen.
+fn thaw(group: &Path) -> io::Result<()> {
+    let thawed = |group: BorrowedFd<'_>| {
+        let state = rustix::fs::openat(group, "freezer.state", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
+        // Other hierarchies have no such file, and groups vanish.
+        if let Ok(state) = state {
+            let _ = rustix::io::write(state, b"THAWED");
+        }
+        Ok(())
+    };
+    group_tree::walk(group, thawed, |_, _| Ok(()))
 }
 
 /// The processes of this group, without those of groups below it.
@@ -309,6 +346,34 @@ mod tests {
         let pids = "34 25 0:29 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids";
         let counts = [pids, v1, named, beside].map(|line| parse(line).counts_processes());
         assert_eq!(counts, [true, false, false, false]);
+    }
+
+    #[test]
+    fn a_process_is_of_the_vm_whose_group_it_is_below() {
+        assert_eq!(vm_in("4:memory:/windlass-vm-1\n0::/\n").as_deref(), Some("vm-1"));
+        assert_eq!(vm_in("1:name=systemd:/x/windlass-vm-1/y/windlass-vm-2\n").as_deref(), Some("vm-1"));
+        assert_eq!(vm_in("0::/system.slice/windlass-director.service\n1:cpu:/windlass\n"), None);
+    }
+
+    #[test]
+    fn frozen_processes_of_a_vm_are_ended() {
+        let vm = format!("frozen-{}", std::process::id());
+        let Some(freezer) = hierarchies().unwrap().into_iter().find(|it| it.controllers == "freezer") else {
+            return eprintln!("needs a freezer of version 1 and did not run");
+        };
+        let below = freezer.point.join(name(&vm)).join("below");
+        if let Err(error) = fs::create_dir_all(&below) {
+            return eprintln!("needs root and did not run: {error}");
+        }
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        fs::write(below.join("cgroup.procs"), child.id().to_string()).unwrap();
+        fs::write(below.join("freezer.state"), "FROZEN").unwrap();
+        let ended = kill(&vm, Duration::from_secs(5));
+        let _ = thaw(&below);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let removed = remove(&vm);
+        ended.and(removed).unwrap();
     }
 
     /// Root of a VM with systemd may make groups, and the paths of those were too long for the machine to remove them.

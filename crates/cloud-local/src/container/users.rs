@@ -21,7 +21,8 @@ use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create, fsconfig_set_flag,
     fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
 };
-use rustix::thread::{capabilities, set_capabilities};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{capabilities, set_capabilities, set_keep_capabilities};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use windlass_durable::file;
@@ -123,6 +124,8 @@ impl Ids {
             .stderr(Stdio::null())
             .spawn()?;
         let mut process = Ended(process);
+        let stdin = process.0.stdin.as_mut().ok_or_else(|| io::Error::other("no pipe"))?;
+        writeln!(stdin, "{}", self.0).and_then(|()| stdin.flush())?;
         let hears = process.0.stdout.take().ok_or_else(|| io::Error::other("no pipe"))?;
         let mut hears = BufReader::new(hears);
         let said = hear(&mut hears)?;
@@ -182,8 +185,8 @@ fn hear(from: &mut impl BufRead) -> io::Result<String> {
 pub(crate) fn hold() -> ExitCode {
     let (mut stdin, mut stdout) = (io::stdin().lock(), io::stdout());
     let mut say = |word: String| writeln!(stdout, "{word}").and_then(|()| stdout.flush());
-    let held = nix::sched::unshare(CloneFlags::CLONE_NEWUSER);
-    let told = say(held.map_or_else(|error| error.to_string(), |()| HOLDER.to_owned()));
+    let held = hear(&mut stdin).and_then(|owner| make_namespace(owner.parse().map_err(io::Error::other)?));
+    let told = say(held.as_ref().map_or_else(ToString::to_string, |()| HOLDER.to_owned()));
     let mut stage = String::new();
     if held.is_err() || told.is_err() || stdin.read_line(&mut stage).unwrap_or(0) == 0 {
         return ExitCode::FAILURE;
@@ -196,6 +199,22 @@ pub(crate) fn hold() -> ExitCode {
     // Until the other side has it.
     let _ = stdin.read_line(&mut stage);
     if mount.is_ok() && told.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Makes a user namespace that belongs to this id. What its processes take of the kernel counts for who it belongs to: for root, all VMs and
+/// the machine's services would share watches of files, timers and waiting signals.
+fn make_namespace(owner: u32) -> io::Result<()> {
+    for limit in [Resource::Nproc, Resource::Sigpending] {
+        // What this process may have, the whole VM may.
+        let _ = setrlimit(limit, Rlimit { current: getrlimit(limit).maximum, ..getrlimit(limit) });
+    }
+    let rights = capabilities(None)?;
+    set_keep_capabilities(true)?;
+    setresgid(owner.into(), owner.into(), owner.into())?;
+    setresuid(owner.into(), owner.into(), owner.into())?;
+    // Machines that let nobody else make such namespaces let who has these rights.
+    set_capabilities(None, rights)?;
+    Ok(nix::sched::unshare(CloneFlags::CLONE_NEWUSER)?)
 }
 
 fn mount_overlay(stage: &Path) -> io::Result<OwnedFd> {

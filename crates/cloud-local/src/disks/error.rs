@@ -38,6 +38,13 @@ pub(crate) enum DiskError {
     /// it is mounted where nobody can unmount it
     #[error("the disk stays mounted in a mount namespace of its own: {holders}; end that and repeat the call")]
     Kept { holders: String },
+    /// a process of the VM has so many mounts that they are not read
+    #[error("whether {process} has the disk mounted cannot be told; end that, or the VM, and repeat the call")]
+    TooManyMounts {
+        process: String,
+        #[source]
+        source: io::Error,
+    },
     /// the kernel still uses the image
     #[error("{} still holds the disk's image {}: {holders}; end that and repeat the call", device.display(), image.display())]
     Held { device: PathBuf, image: PathBuf, holders: String },

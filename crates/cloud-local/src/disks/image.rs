@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use nix::sched::{CloneFlags, unshare};
 use rustix::fs::CWD;
 use rustix::mount::{MountPropagationFlags, OpenTreeFlags, mount_change, open_tree};
+use windlass_contract::VmCid;
 use windlass_durable::{file, kill_point};
 
 use super::error::{DiskError, io_error};
@@ -157,15 +158,15 @@ impl DiskImage {
 
     /// Whether a process sees this image at `point`.
     pub(super) fn is_seen_at(&self, point: &Path, pid: u32) -> Result<bool, DiskError> {
-        let path = PathBuf::from(format!("/proc/{pid}/mountinfo"));
+        let process = PathBuf::from(format!("/proc/{pid}"));
         let devices = self.held_by()?;
-        let mounts = mounts::parse(&std::fs::read(&path).map_err(io_error("read", &path))?);
+        let mounts = namespaces::mounts_of(&process).map_err(io_error("read the mounts of", &process))?;
         let there = mounts::at(&mounts, point);
         Ok(there.is_some_and(|mount| devices.iter().any(|held| held.device == mount.device)))
     }
 
-    /// Unmounts the image wherever it is mounted, and returns once the kernel has let go of the file.
-    pub(super) fn release(&self) -> Result<(), DiskError> {
+    /// Unmounts the image wherever it is mounted, in the VM that has it as well, and returns once the kernel has let go of the file.
+    pub(super) fn release(&self, vm: Option<&VmCid>) -> Result<(), DiskError> {
         let devices = self.held_by()?;
         if devices.is_empty() {
             return Ok(());
@@ -177,7 +178,7 @@ impl DiskImage {
         let devices = self.held_by()?;
         for held in &devices {
             if opened.iter().any(|(device, _)| *device == held.device) {
-                namespaces::unmount_everywhere(held.device)?;
+                namespaces::unmount_everywhere(held.device, vm)?;
             }
         }
         drop(opened);
@@ -235,7 +236,7 @@ impl DiskImage {
     pub(super) fn fill(&self, point: &Path) -> Result<(), DiskError> {
         self.mount(point, None)?;
         let filled = self.fill_mounted();
-        self.release()?;
+        self.release(None)?;
         match filled {
             Err(DiskError::CannotGrowInUse) => self.fill_copy(),
             other => other,

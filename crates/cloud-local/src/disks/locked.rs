@@ -166,7 +166,7 @@ impl<'a> LockedDisk<'a> {
     fn release(&self) -> Result<(), DiskError> {
         match self.record.form {
             DiskForm::Directory => Ok(()),
-            DiskForm::Image => self.image().release(),
+            DiskForm::Image => self.image().release(self.holder()),
         }
     }
 

@@ -1,7 +1,8 @@
 //! What is mounted, as the kernel tells it in `mountinfo`.
 
 use std::ffi::OsString;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
@@ -32,6 +33,10 @@ impl Device {
     }
 }
 
+/// How long a list of mounts may be that a process in a VM, or any user of this machine, can make longer: folders in folders make lines of
+/// megabytes.
+const LONGEST: u64 = 8 << 20;
+
 /// One mount of one mount namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mount {
@@ -48,6 +53,17 @@ pub(crate) fn of_this_process() -> io::Result<Vec<Mount>> {
     Ok(parse(&std::fs::read("/proc/self/mountinfo")?))
 }
 
+/// What `file`, the list of another process, says; with the error [`io::ErrorKind::FileTooLarge`] if that is very much.
+pub(super) fn read(file: File) -> io::Result<Vec<Mount>> {
+    let mut text = Vec::new();
+    file.take(LONGEST + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > LONGEST {
+        let message = format!("its list of mounts is longer than {} MiB", LONGEST >> 20);
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+    }
+    Ok(parse(&text))
+}
+
 /// The uppermost mount at exactly `point`.
 pub(super) fn at<'a>(mounts: &'a [Mount], point: &Path) -> Option<&'a Mount> {
     mounts.iter().rfind(|mount| mount.point == point)
@@ -60,7 +76,7 @@ pub(crate) fn below<'a>(mounts: &'a [Mount], folder: &Path) -> Option<&'a Path> 
 }
 
 /// Lines that are not understood are no mounts that matter here.
-pub(super) fn parse(mountinfo: &[u8]) -> Vec<Mount> {
+fn parse(mountinfo: &[u8]) -> Vec<Mount> {
     mountinfo.split(|byte| *byte == b'\n').filter_map(parse_line).collect()
 }
 

@@ -7,18 +7,23 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, unshare};
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use windlass_contract::VmCid;
 use windlass_durable::kill_point;
 
 use super::error::{DiskError, io_error};
 use super::holders;
 use super::mounts::{self, Device, Mount};
+use crate::container::cgroup;
+
+/// How long lists of mounts are read. Processes may have many of them; whether the disk is still held is asked of the kernel in the end.
+const LOOKS: Duration = Duration::from_secs(30);
 
 /// A mount namespace, and a process in it.
 #[derive(Debug)]
@@ -34,9 +39,9 @@ pub(super) fn of(pid: u32) -> io::Result<Namespace> {
     Ok(Namespace { link: File::open(&name)?, name, is_own: false })
 }
 
-/// Unmounts `device` everywhere, in this process's own namespace last: as long as a VM keeps it, nothing is lost.
-pub(super) fn unmount_everywhere(device: Device) -> Result<(), DiskError> {
-    let mut namespaces = with(device).map_err(io_error("look for mounts in", Path::new("/proc")))?;
+/// Unmounts `device`, which `vm` has, everywhere; in this process's own namespace last: as long as a VM keeps it, nothing is lost.
+pub(super) fn unmount_everywhere(device: Device, vm: Option<&VmCid>) -> Result<(), DiskError> {
+    let mut namespaces = with(device, vm)?;
     // Those that processes of the VM made come before the VM's own, which was there first: what is in use there is told before an
     // agent has lost anything.
     namespaces.reverse();
@@ -58,14 +63,21 @@ pub(super) fn unmount_everywhere(device: Device) -> Result<(), DiskError> {
     if kept.is_empty() { Ok(()) } else { Err(DiskError::Kept { holders: kept.join(", ") }) }
 }
 
-/// The namespaces in which `device` is mounted. A process that has another root sees other mounts of the same namespace.
-pub(super) fn with(device: Device) -> io::Result<Vec<Namespace>> {
-    let own = fs::metadata("/proc/self/ns/mnt")?.ino();
+/// The namespaces in which `device` is mounted. A process that has another root sees other mounts of the same namespace. Other VMs never had
+/// the disk, and have no say in how long this takes.
+fn with(device: Device, vm: Option<&VmCid>) -> Result<Vec<Namespace>, DiskError> {
+    let in_proc = io_error("look for mounts in", Path::new("/proc"));
+    let own = fs::metadata("/proc/self/ns/mnt").map_err(in_proc)?.ino();
+    let deadline = Instant::now() + LOOKS;
     let mut seen = HashSet::new();
     let mut found = HashSet::new();
     let mut namespaces = Vec::new();
     for pid in holders::pids() {
-        let process = Path::new("/proc").join(pid);
+        let process = Path::new("/proc").join(&pid);
+        let Ok(of_vm) = cgroup::vm_of(&process) else { continue };
+        if of_vm.is_some() && of_vm.as_deref() != vm.map(VmCid::as_str) {
+            continue;
+        }
         let name = process.join("ns/mnt");
         // Processes end while we look.
         let (Ok(namespace), Ok(root)) = (fs::metadata(&name), fs::metadata(process.join("root"))) else { continue };
@@ -73,10 +85,24 @@ pub(super) fn with(device: Device) -> io::Result<Vec<Namespace>> {
         if found.contains(&namespace) || seen.contains(&view) {
             continue;
         }
-        // A process that ended since says nothing about the others with its view.
-        let (Ok(link), Ok(mountinfo)) = (File::open(&name), fs::read(process.join("mountinfo"))) else { continue };
+        let mounts = match Instant::now() > deadline {
+            true => Err(io::Error::new(io::ErrorKind::TimedOut, "there are too many lists of mounts to read")),
+            false => mounts_of(&process),
+        };
+        let (link, mounts) = match (File::open(&name), mounts) {
+            (Ok(link), Ok(mounts)) => (link, mounts),
+            (Ok(_), Err(error)) if matches!(error.kind(), io::ErrorKind::FileTooLarge | io::ErrorKind::TimedOut) => {
+                if of_vm.is_some() {
+                    return Err(DiskError::TooManyMounts { process: holders::named(&pid), source: error });
+                }
+                seen.insert(view);
+                continue;
+            }
+            // A process that ended since says nothing about the others with its view.
+            _ => continue,
+        };
         seen.insert(view);
-        if mounts::parse(&mountinfo).iter().any(|mount| mount.device == device) {
+        if mounts.iter().any(|mount| mount.device == device) {
             found.insert(namespace);
             namespaces.push(Namespace { link, name, is_own: namespace == own });
         }
@@ -84,18 +110,21 @@ pub(super) fn with(device: Device) -> io::Result<Vec<Namespace>> {
     Ok(namespaces)
 }
 
+/// What a process sees mounted.
+pub(super) fn mounts_of(process: &Path) -> io::Result<Vec<Mount>> {
+    mounts::read(File::open(process.join("mountinfo"))?)
+}
+
 impl Namespace {
     /// Whether the process by which it was found still has something of `device` mounted.
     fn has(&self, device: Device) -> bool {
         let process = self.name.ancestors().nth(2).unwrap_or(&self.name);
-        let mountinfo = fs::read(process.join("mountinfo")).unwrap_or_default();
-        mounts::parse(&mountinfo).iter().any(|mount| mount.device == device)
+        mounts_of(process).unwrap_or_default().iter().any(|mount| mount.device == device)
     }
 
     /// The process by which it was found.
     fn holder(&self) -> String {
-        let pid = self.name.iter().nth(2).unwrap_or_default().to_string_lossy();
-        format!("pid {pid} ({})", holders::command(&pid))
+        holders::named(&self.name.iter().nth(2).unwrap_or_default().to_string_lossy())
     }
 
     fn unmount(&self, device: Device) -> Result<(), DiskError> {
@@ -179,9 +208,7 @@ fn try_unmount(mount: &Mount, mounts: &[Mount]) -> Result<(), UnmountProblem> {
 
 fn own_mounts(proc: &OwnedFd) -> io::Result<Vec<Mount>> {
     let file = openat(proc, "thread-self/mountinfo", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    let mut text = Vec::new();
-    io::Read::read_to_end(&mut File::from(file), &mut text)?;
-    Ok(mounts::parse(&text))
+    mounts::read(file.into())
 }
 
 #[cfg(test)]

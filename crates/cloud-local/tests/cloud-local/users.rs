@@ -1,8 +1,9 @@
 //! Containers whose users are their own: what root of one is on the machine, and whose files are.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 use serde_json::{Value, json};
@@ -126,6 +127,52 @@ fn a_stemcell_that_stands_in_the_way_of_users_of_its_own_gets_no_vm_where_others
     let error = rig.refused("create_vm", arguments);
     assert!(error.contains("cannot make the container"), "{error}");
     rig.ok("delete_vm", json!([cid]));
+    assert_eq!(rig.traces(), Vec::<String>::new());
+}
+
+/// One VM took all of the 128 that root of the machine has together with all VMs: no service that watches files started any more.
+#[test]
+fn files_that_a_vm_watches_count_for_nobody_else() {
+    if !is_own_machine("users::files_that_a_vm_watches_count_for_nobody_else") {
+        return;
+    }
+    let rig = Rig::of_containers();
+    let stemcell = rig.system_stemcell();
+    let (cid, other) = (container(&rig, &stemcell, false), container(&rig, &stemcell, false));
+    let most: u32 = fs::read_to_string("/proc/sys/fs/inotify/max_user_instances").unwrap().trim().parse().unwrap();
+    if most > 1000 {
+        return eprintln!("this machine has {most} for everybody, and this did not run");
+    }
+    const WATCHER: &str = "import ctypes, sys
+libc = ctypes.CDLL(None)
+print(sum(libc.inotify_init() >= 0 for _ in range(int(sys.argv[1]))), flush=True)
+sys.stdin.read()";
+    // A program of the machine, as root of the VM.
+    let watch = |cid: &str, wanted: u32| {
+        let mut process = Command::new("nsenter")
+            .args(["--target", &rig.init(cid).to_string(), "--user", "--setuid", "0", "--setgid", "0"])
+            .args(["/usr/bin/python3", "-c", WATCHER, &wanted.to_string()])
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut got = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut got).unwrap();
+        (got.trim().parse::<u32>().unwrap(), process)
+    };
+    let (got, mut greedy) = watch(&cid, most + 50);
+    assert_eq!(got, most, "it has all that it can have");
+    let (got, mut modest) = watch(&other, 2);
+    assert_eq!(got, 2);
+    assert_eq!(rustix::fs::inotify::init(rustix::fs::inotify::CreateFlags::CLOEXEC).map(|_| ()), Ok(()));
+    for process in [&mut greedy, &mut modest] {
+        drop(process.stdin.take());
+        process.wait().unwrap();
+    }
+    for cid in [cid, other] {
+        rig.ok("delete_vm", json!([cid]));
+    }
     assert_eq!(rig.traces(), Vec::<String>::new());
 }
 

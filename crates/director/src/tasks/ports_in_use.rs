@@ -2,13 +2,19 @@
 //! kernel shows of processes says which VM it is. VMs in containers have ports of their own, and none is found.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// What programs say when they cannot have a port.
 const IN_USE: [&str; 4] = ["address already in use", "address in use", "eaddrinuse", "port is already allocated"];
 /// How far up the parents of a process are followed.
 const MOST_PARENTS: usize = 64;
+/// How much is read of a process's arguments, which it can make as long as it likes.
+const LONGEST: u64 = 8 << 10;
+/// How many files of all processes are looked at.
+const MOST_FILES: usize = 1_000_000;
 
 /// The ports that lines of a log say are in use.
 pub(super) fn ports_in(lines: &[String]) -> BTreeSet<u16> {
@@ -44,17 +50,23 @@ pub(super) fn vms_listening_on(port: u16) -> BTreeSet<String> {
 fn listeners(proc: &Path, port: u16) -> BTreeSet<u32> {
     let mut sockets = BTreeSet::new();
     for table in ["net/tcp", "net/tcp6"] {
-        let table = fs::read_to_string(proc.join(table)).unwrap_or_default();
-        sockets.extend(table.lines().skip(1).filter_map(|line| listening_socket(line, port)));
+        let Ok(table) = File::open(proc.join(table)) else { continue };
+        let lines = BufReader::new(table).lines().skip(1).map_while(Result::ok);
+        sockets.extend(lines.filter_map(|line| listening_socket(&line, port)));
     }
     if sockets.is_empty() {
         return BTreeSet::new();
     }
     let pids =
         fs::read_dir(proc).into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let mut files_left = MOST_FILES;
     let has_one = |pid: &u32| {
         let files = fs::read_dir(proc.join(pid.to_string()).join("fd")).into_iter().flatten().filter_map(Result::ok);
-        files.filter_map(|file| fs::read_link(file.path()).ok()).any(|to| sockets.contains(&*to.to_string_lossy()))
+        let looked_at = files.take_while(|_| {
+            files_left = files_left.saturating_sub(1);
+            files_left > 0
+        });
+        looked_at.filter_map(|file| fs::read_link(file.path()).ok()).any(|to| sockets.contains(&*to.to_string_lossy()))
     };
     pids.filter(has_one).collect()
 }
@@ -68,18 +80,23 @@ fn listening_socket(line: &str, port: u16) -> Option<String> {
     is_it.then(|| words.get(9).map(|inode| format!("socket:[{inode}]")))?
 }
 
-/// The VM whose supervisor a process descends from.
+/// The VM whose supervisor a process descends from. Supervisors are processes of the director's own user: others may call themselves what
+/// they like.
 fn vm_of(proc: &Path, mut pid: u32) -> Option<String> {
     for _ in 0..MOST_PARENTS {
-        let arguments = fs::read(proc.join(pid.to_string()).join("cmdline")).ok()?;
-        let arguments: Vec<_> = arguments.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+        let process = proc.join(pid.to_string());
+        let is_ours = process.metadata().ok()?.uid() == rustix::process::geteuid().as_raw();
+        let mut arguments = Vec::new();
+        File::open(process.join("cmdline")).ok()?.take(LONGEST).read_to_end(&mut arguments).ok()?;
+        let arguments: Vec<_> = arguments.splitn(4, |byte| *byte == 0).map(String::from_utf8_lossy).collect();
         if let [_, verb, folder, ..] = arguments.as_slice()
             && verb == "vm-run"
+            && is_ours
         {
             return Some(Path::new(&**folder).file_name()?.to_str()?.to_owned());
         }
         // The name of a program may have spaces and brackets; what follows the last one is plain.
-        let state = fs::read_to_string(proc.join(pid.to_string()).join("stat")).ok()?;
+        let state = fs::read_to_string(process.join("stat")).ok()?;
         pid = state.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
     }
     None
@@ -121,5 +138,13 @@ mod tests {
         }
         assert_eq!(vm_of(proc.path(), 9), Some("vm-7".to_owned()));
         assert_eq!(vm_of(proc.path(), 1), None);
+        // Half a gigabyte of arguments took thirteen of the director's memory.
+        let endless = File::create(proc.path().join("9/cmdline")).unwrap();
+        endless.set_len(1 << 40).unwrap();
+        assert_eq!(vm_of(proc.path(), 9), Some("vm-7".to_owned()));
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(proc.path().join("3"), Some(65534), None).unwrap();
+            assert_eq!(vm_of(proc.path(), 9), None, "another user's process says that it is a VM");
+        }
     }
 }

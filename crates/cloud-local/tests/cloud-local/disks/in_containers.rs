@@ -69,6 +69,32 @@ fn a_container_that_holds_a_file_keeps_its_disk_until_it_lets_go_or_goes() {
     assert_eq!(site.unexplained(), Vec::<String>::new());
 }
 
+/// With longer paths, a few hundred mounts of one VM took gigabytes and minutes of whoever detached a disk of another.
+#[test]
+fn a_vm_with_endless_mounts_keeps_nobody_elses_disk() {
+    if !is_own_machine("disks::in_containers::a_vm_with_endless_mounts_keeps_nobody_elses_disk") {
+        return;
+    }
+    let site = Site::new(Form::Container);
+    let (vm, disk) = (site.new_vm(), site.new_disk(32));
+    let (hostile, kept) = (site.new_vm(), site.new_disk(32));
+    site.ok("attach_disk", json!([vm, disk]));
+    site.ok("attach_disk", json!([hostile, kept]));
+    let folder = format!("/mnt{}", format!("/{}", "x".repeat(250)).repeat(15));
+    let script = format!(
+        "mount -t tmpfs tmpfs /mnt && mkdir -p {folder} && cd {folder} && i=0 && \
+         while [ $i -lt 1200 ]; do mount -o bind {folder} {folder} || break; i=$((i+1)); done; echo $i"
+    );
+    assert_eq!(site.inside(&hostile, &script).trim(), "1200");
+    site.detach(&vm, &disk);
+    assert!(loops(&site.image(&disk)).is_empty());
+    let error = site.refused("detach_disk", json!([hostile, kept]));
+    assert!(error.contains("longer than 8 MiB") && error.contains("end that, or the VM"), "{error}");
+    site.ok("delete_vm", json!([hostile]));
+    site.ok("attach_disk", json!([vm, kept]));
+    assert_eq!(site.unexplained(), Vec::<String>::new());
+}
+
 #[test]
 fn a_container_has_its_disks_again_after_a_restart_of_the_machine() {
     if !is_own_machine("disks::in_containers::a_container_has_its_disks_again_after_a_restart_of_the_machine") {
