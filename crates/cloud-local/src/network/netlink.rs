@@ -11,7 +11,13 @@ use netlink_packet_core::{
     NetlinkPayload,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
-use netlink_packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
+use netlink_packet_route::link::{
+    InfoBridgePort, InfoData, InfoKind, InfoPortData, InfoPortKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo,
+    LinkMessage,
+};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
+};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
@@ -103,6 +109,39 @@ impl Netlink {
             ]),
         ];
         self.change(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)
+    }
+
+    /// A port of a bridge has this hardware address and learns no others: a VM could send from ever more of them, which nothing limits.
+    pub(crate) fn learn_nothing(&mut self, port: u32, hardware_address: [u8; 6]) -> io::Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = port;
+        message.attributes = vec![LinkAttribute::LinkInfo(vec![
+            LinkInfo::PortKind(InfoPortKind::Bridge),
+            LinkInfo::PortData(InfoPortData::BridgePort(vec![InfoBridgePort::Learning(false)])),
+        ])];
+        self.change(RouteNetlinkMessage::NewLink(message), 0)?;
+        let mut known = NeighbourMessage::default();
+        known.header.family = AddressFamily::Bridge;
+        known.header.ifindex = port;
+        known.header.state = NeighbourState::Noarp;
+        known.header.flags = NeighbourFlags::Controller;
+        known.attributes = vec![NeighbourAttribute::LinkLayerAddress(hardware_address.to_vec())];
+        self.change(RouteNetlinkMessage::NewNeighbour(known), NLM_F_CREATE | NLM_F_REPLACE)
+    }
+
+    /// Remembers for good who has an address on a link. What the kernel finds out by itself has room for a thousand in all network
+    /// namespaces together, and one VM can take that.
+    pub(crate) fn know_neighbour(&mut self, link: u32, ip: IpAddr, hardware_address: [u8; 6]) -> io::Result<()> {
+        let mut known = neighbour(link, ip);
+        known.header.state = NeighbourState::Permanent;
+        known.attributes.push(NeighbourAttribute::LinkLayerAddress(hardware_address.to_vec()));
+        self.change(RouteNetlinkMessage::NewNeighbour(known), NLM_F_CREATE | NLM_F_REPLACE)
+    }
+
+    /// Takes [`Netlink::know_neighbour`] back; one that is gone already, alone or with its link, is a success.
+    pub(crate) fn forget_neighbour(&mut self, link: u32, ip: IpAddr) -> io::Result<()> {
+        let forgotten = self.change(RouteNetlinkMessage::DelNeighbour(neighbour(link, ip)), 0);
+        ignore(forgotten, &[Errno::NOENT, Errno::NODEV, Errno::NXIO])
     }
 
     pub(crate) fn set_up(&mut self, link: u32) -> io::Result<()> {
@@ -279,6 +318,17 @@ fn route(destination: IpNet, gateway: Option<IpAddr>, link: u32) -> RouteMessage
     route.attributes.extend(gateway.map(|gateway| RouteAttribute::Gateway(route_address(gateway))));
     route.attributes.push(RouteAttribute::Oif(link));
     route
+}
+
+fn neighbour(link: u32, ip: IpAddr) -> NeighbourMessage {
+    let mut neighbour = NeighbourMessage::default();
+    neighbour.header.family = family(ip);
+    neighbour.header.ifindex = link;
+    neighbour.attributes = vec![NeighbourAttribute::Destination(match ip {
+        IpAddr::V4(ip) => NeighbourAddress::Inet(ip),
+        IpAddr::V6(ip) => NeighbourAddress::Inet6(ip),
+    })];
+    neighbour
 }
 
 /// Between the machine's own addresses (0) and its routes (32766).

@@ -57,6 +57,13 @@ pub(crate) fn connect(vm: &VmCid, wiring: &Wiring, pid: u32) -> Result<(), Netwo
         netlink
             .add_pair(&name, link, &format!("eth{number}"), address, pid)
             .map_err(refused("connect the VM to", &interface.bridge))?;
+        if let Some(address) = address {
+            let port = netlink.index(&name).map_err(refused("look for", &name))?;
+            netlink.learn_nothing(port, address).map_err(refused("connect the VM to", &interface.bridge))?;
+            for ip in neighbours(wiring, number) {
+                netlink.know_neighbour(link, ip, address).map_err(refused("remember who has", ip))?;
+            }
+        }
     }
     let inside = std::thread::scope(|scope| scope.spawn(|| set_up_inside(wiring, pid)).join());
     inside
@@ -69,6 +76,12 @@ pub(crate) fn connect(vm: &VmCid, wiring: &Wiring, pid: u32) -> Result<(), Netwo
         }
     }
     Ok(())
+}
+
+/// The addresses that are to be found behind an interface.
+fn neighbours(wiring: &Wiring, number: usize) -> impl Iterator<Item = IpAddr> {
+    let vips = if number == 0 { wiring.vips.as_slice() } else { &[] };
+    wiring.interfaces[number].addresses.iter().chain(vips).copied()
 }
 
 /// In a thread of its own: it never comes back from the VM's network namespace.
@@ -88,6 +101,7 @@ fn set_up_inside(wiring: &Wiring, pid: u32) -> io::Result<()> {
             let address = IpNet::new(*address, interface.subnet.prefix_len()).map_err(io::Error::other)?;
             netlink.add_address(link, address)?;
         }
+        netlink.know_neighbour(link, interface.machine, bridge::hardware_address(interface.machine))?;
         links.push((interface.subnet, link));
     }
     for vip in &wiring.vips {
@@ -113,7 +127,12 @@ pub(crate) fn disconnect(vm: &VmCid, wiring: &Wiring) -> Result<(), NetworkError
             netlink.delete_route(IpNet::from(*vip), link).map_err(refused("remove the way to", vip))?;
         }
     }
-    for number in 0..wiring.interfaces.len() {
+    for (number, Interface { bridge, .. }) in wiring.interfaces.iter().enumerate() {
+        if let Some(link) = netlink.find(bridge).map_err(refused("look for", bridge))? {
+            for ip in neighbours(wiring, number) {
+                netlink.forget_neighbour(link, ip).map_err(refused("forget who has", ip))?;
+            }
+        }
         bridge::remove_link(&mut netlink, &port(vm, number))?;
     }
     Ok(())

@@ -198,6 +198,41 @@ fn a_vm_does_not_become_the_router_of_the_machine_or_of_other_vms() {
     }
 }
 
+/// The kernel has room for a thousand neighbours of all network namespaces together. While one VM took it all, no VM of any network that had
+/// just been made was reached; and a bridge noted hardware addresses without end.
+#[test]
+fn vms_are_found_without_asking_for_them_and_bridges_note_nobody() {
+    if !is_own_machine("container_networks::vms_are_found_without_asking_for_them_and_bridges_note_nobody") {
+        return;
+    }
+    let rig = Rig::of_containers();
+    let stemcell = rig.system_stemcell();
+    let networks = json!({
+        "a": manual("10.77.0.5")["default"],
+        "b": {"type": "manual", "ip": "fd00:7::5", "netmask": "ffff:ffff:ffff:ffff::", "gateway": "fd00:7::1"},
+        "c": {"type": "vip", "ip": "192.0.2.9"},
+    });
+    let cid = rig.container(&stemcell, networks);
+    let other = rig.container(&stemcell, manual("10.77.0.6"));
+    let known = || said("ip", &["neigh", "show", "nud", "permanent"]);
+    for ip in ["10.77.0.5", "10.77.0.6", "fd00:7::5", "192.0.2.9"] {
+        assert!(known().lines().any(|line| line.starts_with(&format!("{ip} "))), "{ip} is not in {}", known());
+        assert!(answers(ip), "{ip}");
+    }
+    assert!(rig.inside(&cid, "ip neigh").contains("10.77.0.1") && rig.inside(&cid, "ip neigh").contains("PERMANENT"));
+
+    let noted = || said("bridge", &["fdb", "show"]).lines().filter(|line| line.contains("02:66:")).count();
+    let spoof = "ip link set eth0 down; ip link set eth0 address 02:66:00:00:00:01; ip link set eth0 up; ping -c 1 -W 1 10.77.0.6";
+    rig.inside(&cid, spoof);
+    assert_eq!(noted(), 0, "{}", said("bridge", &["fdb", "show"]));
+    assert!(answers("10.77.0.6"), "others are where they were");
+    for vm in [&cid, &other] {
+        rig.ok("delete_vm", json!([vm]));
+    }
+    assert_eq!(known(), "");
+    assert_eq!(rig.traces(), Vec::<String>::new());
+}
+
 #[test]
 fn an_operator_is_told_of_bridges_that_are_missing_or_left_over() {
     if !is_own_machine("container_networks::an_operator_is_told_of_bridges_that_are_missing_or_left_over") {
