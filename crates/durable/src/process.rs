@@ -101,9 +101,10 @@ fn start_time(pid: u32) -> io::Result<u64> {
     Ok(read_stat(pid)?.start_time)
 }
 
-/// Fields 3, 4, 6 and 22 of `/proc/PID/stat`; the name before them may contain blanks and brackets.
+/// Fields 3, 4, 6 and 22 of `/proc/PID/stat`; the name before them may contain blanks and brackets, and half a letter where it is cut.
 fn read_stat(pid: u32) -> io::Result<Stat> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let text = std::fs::read(format!("/proc/{pid}/stat"))?;
+    let text = String::from_utf8_lossy(&text);
     let unreadable = || io::Error::other(format!("cannot read the state of process {pid}"));
     let (_, after_name) = text.rsplit_once(')').ok_or_else(unreadable)?;
     let fields: Vec<&str> = after_name.split_whitespace().collect();
@@ -124,6 +125,20 @@ mod tests {
         let identity = ProcessIdentity::of(child.id()).unwrap();
         assert!(identity.is_running());
         assert!(!ProcessIdentity { start_time: identity.start_time + 1, ..identity }.is_running());
+        identity.signal(Signal::KILL).unwrap();
+        child.wait().unwrap();
+        assert!(!identity.is_running());
+    }
+
+    /// The kernel cuts names after fifteen bytes, in the middle of a letter if need be; and a process may call itself anything.
+    #[test]
+    fn a_process_with_half_a_letter_in_its_name_is_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("fourteen-and-x\u{fc}");
+        std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
+        let mut child = std::process::Command::new(program).arg("60").spawn().unwrap();
+        assert!(std::fs::read_to_string(format!("/proc/{}/stat", child.id())).is_err());
+        let identity = ProcessIdentity::of(child.id()).unwrap();
         identity.signal(Signal::KILL).unwrap();
         child.wait().unwrap();
         assert!(!identity.is_running());

@@ -1,8 +1,10 @@
 //! What a supervisor keeps as a whole: a container, whose first process is its child, or a root file system of the VM's own, whose
 //! keeper is.
 
+use std::io;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal as Kill, WaitOptions, wait};
 use tokio::signal::unix::Signal;
 use tokio::time::{Instant, timeout_at};
@@ -27,6 +29,19 @@ pub(super) struct Contained {
     child: Option<Pid>,
 }
 
+/// Whether a VM could not start because this machine gives none users of its own. Where others have them, it is the stemcell's fault, or of one
+/// of the others who has taken something that the kernel has once for all: neither chooses that a VM is made without.
+fn machine_has_none(error: &ContainerError, reason: &str, worked: bool) -> bool {
+    const PASSING: [Errno; 6] = [Errno::NFILE, Errno::MFILE, Errno::AGAIN, Errno::NOMEM, Errno::BUSY, Errno::IO];
+    // The container library has words of the kernel without their number.
+    let is_told = |errno: &Errno| {
+        let words = io::Error::from(*errno).to_string();
+        words.split(" (os error").next().is_some_and(|words| reason.contains(words))
+    };
+    let passes = PASSING.iter().any(is_told);
+    matches!(error, ContainerError::Users(_) | ContainerError::Create(_)) && !worked && !passes
+}
+
 impl Contained {
     pub(super) fn start(
         vm: &VmRecord,
@@ -36,13 +51,12 @@ impl Contained {
     ) -> Result<Self, Started> {
         let made = |init| write_record(machine, false, RecordedProcesses { init: Some(init), keeper: None });
         let has_own_users = container.users.ids().is_some();
-        let init = running::start(vm, container, machine, console.pipe(), made).map_err(|error| match &error {
-            ContainerError::Users(_) if has_own_users => Started::NoOwnUsers(explain(&error)),
-            // It is the stemcell's fault where others have them: it does not choose to be made without.
-            ContainerError::Create(_) if has_own_users && !users::worked(machine.state()) => {
-                Started::NoOwnUsers(explain(&error))
+        let init = running::start(vm, container, machine, console.pipe(), made).map_err(|error| {
+            let reason = explain(&error);
+            match has_own_users && machine_has_none(&error, &reason, users::worked(machine.state())) {
+                true => Started::NoOwnUsers(reason),
+                false => Started::Failed(reason),
             }
-            _ => Started::Failed(explain(&error)),
         })?;
         if has_own_users {
             // If this fails, the next VM notes it.
@@ -105,5 +119,21 @@ impl Contained {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A VM that took all open files of the machine made others, whose root then was root of the machine.
+    #[test]
+    fn only_a_machine_that_never_could_makes_vms_without_users_of_their_own() {
+        let has_none = |error: &ContainerError, worked| machine_has_none(error, &explain(error), worked);
+        let users = |errno: Errno| ContainerError::Users(errno.into());
+        assert!(has_none(&users(Errno::PERM), false) && has_none(&users(Errno::INVAL), false));
+        assert!(!has_none(&users(Errno::PERM), true));
+        assert!(!has_none(&users(Errno::NFILE), false) && !has_none(&users(Errno::NFILE), true));
+        assert!(!has_none(&ContainerError::NotRunning("it ended".to_owned()), false));
     }
 }
