@@ -15,6 +15,7 @@ use crate::error::{JobErrors, RenderError, TemplateError, Unsupported};
 use crate::evaluate::{self, Flow};
 use crate::parse::{self, Parsed, Refusal};
 use crate::templates::{self, Template};
+use crate::tree::Expression;
 use crate::{LARGEST_JOB, MONIT, RenderedJob, Renderer, check};
 
 /// How long the templates of a job may take together, as with Ruby. Each has a limit of its own; a job may have ten thousand.
@@ -26,8 +27,7 @@ pub struct Native;
 
 impl Renderer for Native {
     fn check(&self, job: &Job) -> Result<(), Unsupported> {
-        let checked = on_large_stack(|| templates::of(job).iter().try_for_each(Template::check));
-        checked.unwrap_or_else(|| Err(gave_up(job)))
+        on_large_stack(|| check_all(job, PATIENCE)).unwrap_or_else(|| Err(gave_up(job)))
     }
 
     fn render(&self, job: &Job, spec: &Value) -> Result<RenderedJob, RenderError> {
@@ -83,6 +83,18 @@ fn gave_up(job: &Job) -> Unsupported {
     Unsupported { template, line: 1, construct, is_syntax: false }
 }
 
+fn check_all(job: &Job, patience: Duration) -> Result<(), Unsupported> {
+    let begun = Instant::now();
+    for template in templates::of(job) {
+        if begun.elapsed() > patience {
+            let construct = format!("templates that take more than {} s to read", patience.as_secs_f32());
+            return Err(template.unsupported(Refusal::new(1, construct)));
+        }
+        template.check()?;
+    }
+    Ok(())
+}
+
 fn render(job: &Job, spec: &Value, patience: Duration) -> Result<RenderedJob, RenderError> {
     let templates = templates::of(job);
     let mut errors = Vec::new();
@@ -126,10 +138,17 @@ enum Failed {
 }
 
 /// Templates that were read lately, by their text. The same ones are rendered for every instance; there are no secrets in them.
-static READ: Mutex<BTreeMap<String, Arc<Compiled>>> = Mutex::new(BTreeMap::new());
-/// How many are kept, and up to which length.
-const KEPT: usize = 500;
-const KEPT_LENGTH: usize = 64 << 10;
+static READ: Mutex<Known> = Mutex::new(Known { templates: BTreeMap::new(), bytes: 0 });
+/// How many bytes of memory they take together, roughly: most are a hundred times their text.
+const KEPT: usize = 48 << 20;
+/// What an expression takes, with its names.
+const OF_AN_EXPRESSION: usize = size_of::<Expression>() + 64;
+
+#[derive(Debug)]
+struct Known {
+    templates: BTreeMap<String, Arc<Compiled>>,
+    bytes: usize,
+}
 
 /// A template that was read, or what in it needs Ruby.
 #[derive(Debug)]
@@ -138,25 +157,39 @@ struct Compiled {
     parsed: Result<(Parsed, Uses), Refusal>,
 }
 
+impl Known {
+    /// Keeps what is not too large by itself, and forgets all others if there is no room beside them.
+    fn keep(&mut self, content: &str, compiled: &Arc<Compiled>) {
+        let bytes = compiled.weight() + content.len();
+        if bytes > KEPT / 8 || self.templates.contains_key(content) {
+            return;
+        }
+        if self.bytes + bytes > KEPT {
+            self.templates.clear();
+            self.bytes = 0;
+        }
+        self.bytes += bytes;
+        self.templates.insert(content.to_owned(), Arc::clone(compiled));
+    }
+}
+
 impl Compiled {
     fn read(content: &str) -> Arc<Self> {
-        let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(compiled) = read.get(content) {
+        if let Some(compiled) = READ.lock().unwrap_or_else(PoisonError::into_inner).templates.get(content) {
             return Arc::clone(compiled);
         }
-        drop(read);
         let program = erb::compile(content);
         let parsed = parse::parse(&program).and_then(|parsed| check::check(&parsed).map(|uses| (parsed, uses)));
         let compiled = Arc::new(Self { program, parsed });
-        if content.len() > KEPT_LENGTH {
-            return compiled;
-        }
-        read = READ.lock().unwrap_or_else(PoisonError::into_inner);
-        if read.len() >= KEPT {
-            read.clear();
-        }
-        read.insert(content.to_owned(), Arc::clone(&compiled));
+        READ.lock().unwrap_or_else(PoisonError::into_inner).keep(content, &compiled);
         compiled
+    }
+
+    /// What it takes of memory, roughly.
+    fn weight(&self) -> usize {
+        let texts: usize = self.program.texts.iter().map(|text| text.len() + size_of::<String>()).sum();
+        let expressions = self.parsed.as_ref().map_or(0, |(parsed, _)| parsed.expressions);
+        self.program.source.len() + texts + expressions * OF_AN_EXPRESSION
     }
 }
 
@@ -208,6 +241,45 @@ mod tests {
     use windlass_release::JobSpec;
 
     use super::*;
+
+    fn resident() -> usize {
+        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+        pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+    }
+
+    /// Two releases of thirty kilobytes took 1.3 GB for as long as the director ran.
+    #[test]
+    fn templates_that_were_read_take_little_memory_whatever_they_are() {
+        let read = |number: usize| {
+            for expression in ["[],", "p,", "p{},", "x+1,"] {
+                let code = expression.repeat(10_000 / expression.len());
+                Compiled::read(&format!("<% if false %><% x = 0; [{code}{number}] %><% end %>"));
+            }
+        };
+        read(0);
+        let before = resident();
+        (1..250).for_each(read);
+        let taken = resident().saturating_sub(before) >> 20;
+        assert!(taken < 150, "{taken} MiB");
+        let known = READ.lock().unwrap();
+        assert!(known.bytes <= KEPT && known.templates.len() > 10, "{} of {}", known.templates.len(), known.bytes);
+    }
+
+    #[test]
+    fn reading_a_jobs_templates_ends() {
+        let code = "p,".repeat(30_000);
+        let templates =
+            (0..20).map(|number| (format!("t{number}"), format!("<% if false %><% [{code}{number}] %><% end %>")));
+        let templates: BTreeMap<String, String> = templates.collect();
+        let listed: Vec<String> = templates.keys().map(|name| format!("{name}: {name}")).collect();
+        let job = Job {
+            spec: JobSpec::parse(&format!("name: app\ntemplates: {{{}}}\n", listed.join(", ")), "app").unwrap(),
+            templates,
+            monit: BTreeMap::from([(MONIT.to_owned(), String::new())]),
+        };
+        let found = on_large_stack(|| check_all(&job, Duration::from_millis(50))).unwrap().unwrap_err();
+        assert_eq!(found.construct, "templates that take more than 0.05 s to read");
+    }
 
     #[test]
     fn many_templates_that_each_take_their_time_are_stopped_together() {

@@ -20,6 +20,8 @@ pub(super) struct Lower<'a> {
     pub(super) scopes: Scopes,
     pub(super) lines: &'a Lines,
     pub(super) depth: usize,
+    /// How many there were.
+    pub(super) expressions: usize,
     /// Whether `break` leaves a loop and not a block.
     pub(super) in_loop: bool,
     /// Whether `return` leaves a lambda.
@@ -28,7 +30,8 @@ pub(super) struct Lower<'a> {
 
 /// A whole program. Its last statement says that no comment hid the end.
 pub(super) fn program(statements: &[Node], lines: &Lines) -> Result<Parsed, Refusal> {
-    let mut lower = Lower { scopes: Scopes::default(), lines, depth: 0, in_loop: false, in_lambda: false };
+    let mut lower =
+        Lower { scopes: Scopes::default(), lines, depth: 0, expressions: 0, in_loop: false, in_lambda: false };
     lower.scopes.enter(true);
     let Some((Node::Send(nodes::Send { method_name, recv: None, .. }), statements)) = statements.split_last() else {
         return Err(lower.hidden_end());
@@ -38,7 +41,7 @@ pub(super) fn program(statements: &[Node], lines: &Lines) -> Result<Parsed, Refu
     }
     let body = lower.all(statements)?;
     let body = Expression { line: 1, kind: Kind::Sequence(body) };
-    Ok(Parsed { body, slots: lower.scopes.leave() })
+    Ok(Parsed { body, slots: lower.scopes.leave(), expressions: lower.expressions })
 }
 
 impl Lower<'_> {
@@ -69,6 +72,7 @@ impl Lower<'_> {
 
     pub(super) fn expression(&mut self, node: &Node) -> Lowered {
         self.depth += 1;
+        self.expressions += 1;
         if self.depth > DEEPEST {
             return self.refuse(node, "an expression that is nested too deeply");
         }

@@ -35,6 +35,8 @@ pub(crate) struct Parsed {
     pub(crate) body: Expression,
     /// Local variables at its top.
     pub(crate) slots: usize,
+    /// How many expressions it has.
+    pub(crate) expressions: usize,
 }
 
 /// How much code one template may have: the parser's tree is as deep as code is long, at worst. Public releases have 46 KiB.
