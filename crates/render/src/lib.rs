@@ -21,7 +21,7 @@
 //! | Which syntax is native? | `parse/lower.rs`, `calls.rs`, `literals.rs` |
 //! | Which methods are native? | `NAMES` in each file of `methods/` |
 //! | What does `p` do? | `evaluate/binding.rs`, `links.rs` |
-//! | What may a template take? | `evaluate/mod.rs`; with Ruby: `ruby/cage.rs` |
+//! | What may a template take? | `evaluate/mod.rs`, counted by `memory.rs`; with Ruby: `ruby/cage.rs` |
 //! | What do errors say where others read them? | `redaction.rs` |
 //! | What can a template do to this machine? | nothing; with Ruby: `ruby/cage.rs`, `ruby/syscalls.rs` |
 
@@ -34,10 +34,13 @@ mod evaluate;
 mod excerpt;
 mod hashes;
 mod hidden;
+mod memory;
 mod methods;
 mod native;
 mod parse;
 mod pattern;
+#[cfg(test)]
+mod peak;
 mod redaction;
 mod ruby;
 mod templates;

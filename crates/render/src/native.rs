@@ -132,6 +132,17 @@ fn render(job: &Job, spec: &Value, patience: Duration) -> Result<RenderedJob, Re
     Ok(templates::rendered(&templates, texts))
 }
 
+/// How many bytes of a template's own message are told: a job may have ten thousand templates, and each a message as long as strings
+/// may be.
+const LONGEST_MESSAGE: usize = 64 << 10;
+
+fn shortened(message: &str) -> String {
+    match message.char_indices().map(|(at, _)| at).take_while(|at| *at <= LONGEST_MESSAGE).last() {
+        Some(end) if message.len() > LONGEST_MESSAGE => format!("{}…", &message[..end]),
+        _ => message.to_owned(),
+    }
+}
+
 enum Failed {
     NeedsRuby(Unsupported),
     Template(TemplateError),
@@ -225,7 +236,7 @@ impl Template<'_> {
         };
         evaluate::run(parsed, *uses, &program.texts, spec).map_err(|flow| match *flow {
             Flow::NeedsRuby(refusal) => Failed::NeedsRuby(self.unsupported(refusal)),
-            Flow::Raise(failure) => error(failure.line, failure.message),
+            Flow::Raise(failure) => error(failure.line, shortened(&failure.message)),
             Flow::Stopped(refusal) => error(refusal.line, refusal.construct),
             Flow::Next(_) | Flow::Break { .. } | Flow::LeaveLoop | Flow::Return { .. } => {
                 let construct = "a jump out of the template".to_owned();

@@ -1,5 +1,10 @@
 //! Regular expressions, as far as they mean the same to Ruby and to us.
 
+use std::ops::Range;
+use std::rc::Rc;
+
+use crate::memory::{Content, Full, Heap, Holds};
+
 /// How large a regular expression may become, in KiB. Each copy that `{64}` makes takes some 100 bytes.
 const LARGEST: usize = 64;
 /// How many characters a template's patterns may look at, each counted as often as the pattern has [weight](Pattern::weight).
@@ -15,6 +20,7 @@ pub(crate) struct Searched(usize);
 #[derive(Debug)]
 pub(crate) struct Pattern {
     regex: regex_lite::Regex,
+    names: Rc<[Option<String>]>,
     /// What it costs to look at a character: all that it consists of is tried there.
     weight: usize,
     is_literal: bool,
@@ -25,13 +31,74 @@ pub(crate) struct Pattern {
     folds: bool,
 }
 
-/// What a pattern found.
+/// Where a pattern found something: the whole, and its groups.
+#[derive(Debug, Clone)]
+pub(crate) struct Found(Box<[Option<Range<usize>>]>);
+
+/// What a pattern found, in the text that it looked at.
 #[derive(Debug)]
 pub(crate) struct Captures {
-    pub(crate) groups: Vec<Option<String>>,
-    pub(crate) names: Vec<Option<String>>,
-    pub(crate) before: String,
-    pub(crate) after: String,
+    text: Content,
+    found: Found,
+    names: Rc<[Option<String>]>,
+}
+
+impl Found {
+    fn new(found: &regex_lite::Captures<'_>) -> Self {
+        Self(found.iter().map(|group| group.map(|group| group.range())).collect())
+    }
+
+    pub(crate) fn whole(&self) -> Range<usize> {
+        self.0.first().cloned().flatten().unwrap_or(0..0)
+    }
+
+    pub(crate) fn group(&self, number: usize) -> Option<Range<usize>> {
+        self.0.get(number).cloned().flatten()
+    }
+
+    /// How many groups there are, the whole among them.
+    pub(crate) fn groups(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl Captures {
+    pub(crate) fn whole(&self) -> Range<usize> {
+        self.found.whole()
+    }
+
+    pub(crate) fn groups(&self) -> usize {
+        self.found.groups()
+    }
+
+    pub(crate) fn group(&self, number: usize) -> Option<&str> {
+        self.found.group(number).map(|range| &self.text[range])
+    }
+
+    /// The number of the group with this name.
+    pub(crate) fn named(&self, name: &str) -> Option<usize> {
+        self.names.iter().position(|known| known.as_deref() == Some(name))
+    }
+
+    pub(crate) fn before(&self) -> &str {
+        &self.text[..self.whole().start]
+    }
+
+    pub(crate) fn after(&self) -> &str {
+        &self.text[self.whole().end..]
+    }
+}
+
+impl Holds for Captures {
+    fn held(&self) -> usize {
+        size_of_val(&*self.found.0)
+    }
+}
+
+impl Holds for Pattern {
+    fn held(&self) -> usize {
+        (self.weight << 10) + self.source.len()
+    }
 }
 
 impl Pattern {
@@ -56,13 +123,15 @@ impl Pattern {
         }
         let line_starts = translated.contains('^');
         let (source, folds) = (source.to_owned(), options.contains('i'));
-        Ok(Self { regex, weight, is_literal: false, source, line_starts, folds })
+        let names = regex.capture_names().map(|name| name.map(str::to_owned)).collect();
+        Ok(Self { regex, names, weight, is_literal: false, source, line_starts, folds })
     }
 
     /// A pattern that finds a string as it is.
     pub(crate) fn literal(text: &str) -> Option<Self> {
         let (regex, weight) = build(&regex_lite::escape(text), 16 * LARGEST)?;
-        Some(Self { regex, weight, is_literal: true, source: String::new(), line_starts: false, folds: false })
+        let names = Rc::new([None]);
+        Some(Self { regex, names, weight, is_literal: true, source: String::new(), line_starts: false, folds: false })
     }
 
     /// Counts that so many characters are looked at; nothing if those are too many.
@@ -77,50 +146,44 @@ impl Pattern {
     }
 
     /// Matches one after the other, as Ruby finds them; nothing where it may find others, or where it takes too long.
-    pub(crate) fn all<'t>(&self, text: &'t str, searched: &mut Searched) -> Option<Vec<regex_lite::Captures<'t>>> {
-        self.search(text.len(), searched)?;
+    pub(crate) fn all(&self, text: &str, searched: &mut Searched, heap: &Heap) -> Result<Option<Vec<Found>>, Full> {
+        if self.search(text.len(), searched).is_none() || (self.folds && !text.is_ascii()) {
+            return Ok(None);
+        }
         let mut found = Vec::new();
         for next in self.regex.captures_iter(text) {
+            let next = Found::new(&next);
+            heap.take(size_of::<Found>() * 2 + size_of_val(&*next.0))?;
             // The next may look at all that is left, and find something right here. A string ends where it is found.
-            if !self.is_literal {
-                self.search(text.len() - next.get(0).map_or(0, |whole| whole.end()), searched)?;
+            if !self.is_literal && self.search(text.len() - next.whole().end, searched).is_none() {
+                return Ok(None);
             }
             found.push(next);
         }
-        let at_end = |found: &regex_lite::Captures<'_>| found.get(0).is_some_and(|whole| whole.start() == text.len());
-        if self.folds && !text.is_ascii() {
-            return None;
-        }
+        let at_end = |found: &Found| found.whole().start == text.len();
         // Where Ruby finds nothing directly behind something, we do not.
-        let is_empty = |found: &regex_lite::Captures<'_>| found.get(0).is_some_and(|whole| whole.is_empty());
-        if self.regex.is_match("") && !found.iter().all(is_empty) {
-            return None;
+        if self.regex.is_match("") && !found.iter().all(|found| found.whole().is_empty()) {
+            return Ok(None);
         }
         let doubtful = self.line_starts && text.ends_with('\n') && found.iter().any(at_end);
-        match (doubtful, self.source.as_str()) {
+        Ok(match (doubtful, self.source.as_str()) {
             (false, _) => Some(found),
             (true, "^") => Some(found.into_iter().filter(|found| !at_end(found)).collect()),
             (true, _) => None,
-        }
+        })
     }
 
     /// The first match, with the same exceptions.
-    pub(crate) fn first<'t>(&self, text: &'t str, searched: &mut Searched) -> Option<Option<regex_lite::Captures<'t>>> {
+    pub(crate) fn first(&self, text: &str, searched: &mut Searched) -> Option<Option<Found>> {
         self.search(text.len(), searched)?;
-        let found = self.regex.captures(text);
-        let at_end = found.as_ref().and_then(|found| found.get(0)).is_some_and(|whole| whole.start() == text.len());
+        let found = self.regex.captures(text).map(|found| Found::new(&found));
+        let at_end = found.as_ref().is_some_and(|found| found.whole().start == text.len());
         let doubtful = (self.line_starts && text.ends_with('\n') && at_end) || (self.folds && !text.is_ascii());
         if doubtful { None } else { Some(found) }
     }
 
-    pub(crate) fn captures(&self, found: &regex_lite::Captures<'_>, text: &str) -> Captures {
-        let whole = found.get(0).map_or(0..0, |whole| whole.range());
-        Captures {
-            groups: found.iter().map(|group| group.map(|group| group.as_str().to_owned())).collect(),
-            names: self.regex.capture_names().map(|name| name.map(str::to_owned)).collect(),
-            before: text[..whole.start].to_owned(),
-            after: text[whole.end..].to_owned(),
-        }
+    pub(crate) fn captures(&self, found: Found, text: &Content) -> Captures {
+        Captures { text: text.clone(), found, names: Rc::clone(&self.names) }
     }
 }
 

@@ -1,16 +1,13 @@
 //! Values of a running program.
 //!
-//! Strings, arrays and maps are shared and change in place, as in Ruby. Every array, map and captured scope is known to a
-//! [`Heap`], which empties them at the end: programs can tie knots that reference counting alone would keep.
+//! Strings, arrays and maps are shared and change in place, as in Ruby. What is [`Kept`] was counted: [`memory`](crate::memory)
+//! makes it.
 
-use std::cell::{Cell, RefCell};
-use std::fmt;
+use std::ops::Deref;
 use std::rc::Rc;
-use std::sync::Arc;
 
-use indexmap::IndexMap;
-
-use crate::evaluate::{Closure, Scope};
+use crate::evaluate::Closure;
+use crate::memory::{Content, Holds, Kept, List, Map, PLACE, Symbol, Text};
 use crate::pattern::{Captures, Pattern};
 
 #[derive(Debug, Clone)]
@@ -19,46 +16,41 @@ pub(crate) enum Value {
     Bool(bool),
     Int(i128),
     Float(f64),
-    Str(Rc<Text>),
-    Symbol(Arc<str>),
-    Array(Rc<List>),
-    Hash(Rc<Map>),
-    Range(Rc<Span>),
-    Proc(Rc<Closure>),
+    Str(Kept<Text>),
+    Symbol(Symbol),
+    Array(Kept<List>),
+    Hash(Kept<Map>),
+    Range(Kept<Span>),
+    Proc(Kept<Rc<Closure>>),
     /// What `spec` and `properties` are made of.
-    Struct(Rc<Struct>),
-    Link(Rc<Link>),
-    Instance(Rc<Instance>),
-    Else(Rc<ElseBlock>),
-    Error(Rc<Failure>),
+    Struct(Kept<Struct>),
+    Link(Kept<Link>),
+    Instance(Kept<Instance>),
+    Else(Kept<ElseBlock>),
+    Error(Kept<Failure>),
     Class(&'static str),
-    Pattern(Rc<Pattern>),
-    Match(Rc<Captures>),
+    Pattern(Kept<Pattern>),
+    Match(Kept<Captures>),
     Address(std::net::IpAddr),
-    Enumerator(Rc<Enumerator>),
+    Enumerator(Kept<Enumerator>),
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct Text {
-    pub(crate) content: RefCell<String>,
-    pub(crate) frozen: Cell<bool>,
+/// What strings and symbols say.
+#[derive(Debug)]
+pub(crate) enum Name {
+    Text(Content),
+    Symbol(Symbol),
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct List {
-    pub(crate) items: RefCell<Vec<Value>>,
-    pub(crate) frozen: Cell<bool>,
-    /// How many iterations are under way: what changes it now is not native.
-    pub(crate) busy: Cell<usize>,
-}
+impl Deref for Name {
+    type Target = str;
 
-#[derive(Debug, Default)]
-pub(crate) struct Map {
-    pub(crate) entries: RefCell<IndexMap<Key, Value>>,
-    /// What a missing key gives.
-    pub(crate) default: RefCell<Option<Fallback>>,
-    pub(crate) frozen: Cell<bool>,
-    pub(crate) busy: Cell<usize>,
+    fn deref(&self) -> &str {
+        match self {
+            Self::Text(content) => content,
+            Self::Symbol(name) => name,
+        }
+    }
 }
 
 /// `Hash.new(x)` and `Hash.new { }`.
@@ -74,11 +66,11 @@ pub(crate) enum Key {
     Nil,
     Bool(bool),
     Int(i128),
-    Str(Arc<str>),
-    Symbol(Arc<str>),
-    List(Vec<Key>),
+    Str(Content),
+    Symbol(Symbol),
+    List(Rc<[Key]>),
     /// Sorted.
-    Map(Vec<(Key, Key)>),
+    Map(Rc<[(Key, Key)]>),
 }
 
 /// A range of numbers or strings.
@@ -92,7 +84,7 @@ pub(crate) struct Span {
 #[derive(Debug)]
 pub(crate) struct Struct {
     /// Members by symbol.
-    pub(crate) table: Rc<Map>,
+    pub(crate) table: Kept<Map>,
     /// Whether it is below `spec`, where `methods(false)` lists the members.
     pub(crate) of_spec: bool,
 }
@@ -107,7 +99,7 @@ pub(crate) struct Link {
 /// What a method gives that was called without the block that it needs.
 #[derive(Debug)]
 pub(crate) struct Enumerator {
-    pub(crate) items: Vec<Value>,
+    pub(crate) items: Rc<Vec<Value>>,
     /// What the block's answers would have become.
     pub(crate) of: &'static str,
     /// Whether the items are elements with their index, which Ruby hands to blocks now as two values and now as one.
@@ -155,7 +147,7 @@ pub(crate) enum ElseBlock {
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
     pub(crate) class: &'static str,
-    pub(crate) message: String,
+    pub(crate) message: Content,
     /// Zero until it is raised.
     pub(crate) line: usize,
     /// `UnknownProperty#name`
@@ -171,16 +163,8 @@ impl Value {
         matches!(self, Self::Nil)
     }
 
-    pub(crate) fn text(content: impl Into<String>) -> Self {
-        Self::Str(Rc::new(Text { content: RefCell::new(content.into()), frozen: Cell::new(false) }))
-    }
-
-    pub(crate) fn frozen_text(content: impl Into<String>) -> Self {
-        Self::Str(Rc::new(Text { content: RefCell::new(content.into()), frozen: Cell::new(true) }))
-    }
-
     /// The content of a string.
-    pub(crate) fn as_text(&self) -> Option<String> {
+    pub(crate) fn as_text(&self) -> Option<Content> {
         match self {
             Self::Str(text) => Some(text.get()),
             _ => None,
@@ -188,10 +172,10 @@ impl Value {
     }
 
     /// The content of a string or symbol.
-    pub(crate) fn as_name(&self) -> Option<String> {
+    pub(crate) fn as_name(&self) -> Option<Name> {
         match self {
-            Self::Str(text) => Some(text.get()),
-            Self::Symbol(name) => Some(name.to_string()),
+            Self::Str(text) => Some(Name::Text(text.get())),
+            Self::Symbol(name) => Some(Name::Symbol(name.clone())),
             _ => None,
         }
     }
@@ -223,25 +207,26 @@ impl Value {
         }
     }
 
-    /// What stands for it among keys, if that takes no more than `room` bytes. Numbers with fractions do not.
+    /// What stands for it among keys, if looking at it takes no more than `room` bytes. Numbers with fractions do not.
     pub(crate) fn key(&self, depth: usize, room: &mut usize) -> Option<Key> {
-        let size = if let Self::Str(text) = self { text.content.borrow().len() } else { 0 };
+        let content = self.as_text();
+        let size = content.as_ref().map_or(0, |content| content.len());
         *room = room.checked_sub(32 + size).filter(|_| depth <= DEEPEST_DATA)?;
         Some(match self {
             Self::Nil => Key::Nil,
             Self::Bool(value) => Key::Bool(*value),
             Self::Int(value) => Key::Int(*value),
-            Self::Str(text) => Key::Str(text.content.borrow().as_str().into()),
+            Self::Str(_) => Key::Str(content?),
             Self::Symbol(name) => Key::Symbol(name.clone()),
             Self::Array(list) => {
-                Key::List(list.items.borrow().iter().map(|item| item.key(depth + 1, room)).collect::<Option<_>>()?)
+                Key::List(list.items().iter().map(|item| item.key(depth + 1, room)).collect::<Option<_>>()?)
             }
             Self::Hash(map) => {
-                let entries = map.entries.borrow();
+                let entries = map.entries();
                 let pairs = entries.iter().map(|(key, value)| Some((key.clone(), value.key(depth + 1, room)?)));
                 let mut pairs = pairs.collect::<Option<Vec<_>>>()?;
                 pairs.sort();
-                Key::Map(pairs)
+                Key::Map(pairs.into())
             }
             _ => return None,
         })
@@ -251,124 +236,28 @@ impl Value {
 /// How deep data may be that is walked through: that of JSON's own limit in Ruby.
 pub(crate) const DEEPEST_DATA: usize = 100;
 
-impl Text {
-    pub(crate) fn get(&self) -> String {
-        self.content.borrow().clone()
+impl Holds for Span {}
+impl Holds for Struct {}
+impl Holds for Instance {}
+impl Holds for ElseBlock {}
+impl Holds for Failure {}
+impl Holds for Rc<Closure> {
+    fn held(&self) -> usize {
+        size_of::<Closure>()
     }
 }
 
-impl fmt::Display for Text {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.content.borrow())
+impl Holds for Enumerator {
+    fn held(&self) -> usize {
+        self.items.len() * PLACE
     }
 }
 
-/// All arrays, maps and captured scopes of one run.
-#[derive(Debug, Default)]
-pub(crate) struct Heap {
-    lists: RefCell<Vec<Rc<List>>>,
-    maps: RefCell<Vec<Rc<Map>>>,
-    scopes: RefCell<Vec<Rc<Scope>>>,
-}
-
-impl Heap {
-    pub(crate) fn list(&self, items: Vec<Value>) -> Value {
-        let list = Rc::new(List { items: RefCell::new(items), ..List::default() });
-        self.lists.borrow_mut().push(Rc::clone(&list));
-        Value::Array(list)
-    }
-
-    pub(crate) fn map(&self, entries: IndexMap<Key, Value>) -> Rc<Map> {
-        let map = Rc::new(Map { entries: RefCell::new(entries), ..Map::default() });
-        self.maps.borrow_mut().push(Rc::clone(&map));
-        map
-    }
-
-    pub(crate) fn hash(&self, entries: IndexMap<Key, Value>) -> Value {
-        Value::Hash(self.map(entries))
-    }
-
-    /// Remembers a scope that a block keeps, and those around it.
-    pub(crate) fn captured(&self, scope: &Rc<Scope>) {
-        let mut scopes = self.scopes.borrow_mut();
-        let mut next = Some(scope);
-        while let Some(scope) = next {
-            if scope.captured.replace(true) {
-                return;
-            }
-            scopes.push(Rc::clone(scope));
-            next = scope.parent.as_ref();
-        }
-    }
-
-    /// A key as a value. Strings that are keys are frozen.
-    pub(crate) fn value(&self, key: &Key) -> Value {
-        match key {
-            Key::Nil => Value::Nil,
-            Key::Bool(value) => Value::Bool(*value),
-            Key::Int(value) => Value::Int(*value),
-            Key::Str(text) => Value::frozen_text(&**text),
-            Key::Symbol(name) => Value::Symbol(name.clone()),
-            Key::List(items) => self.list(items.iter().map(|item| self.value(item)).collect()),
-            Key::Map(pairs) => self.hash(pairs.iter().map(|(key, value)| (key.clone(), self.value(value))).collect()),
-        }
-    }
-
-    pub(crate) fn loaded(&self, json: &serde_json::Value) -> Value {
-        match json {
-            serde_json::Value::Null => Value::Nil,
-            serde_json::Value::Bool(value) => Value::Bool(*value),
-            serde_json::Value::Number(number) => match (number.as_i64(), number.as_u64()) {
-                (Some(value), _) => Value::Int(value.into()),
-                (None, Some(value)) => Value::Int(value.into()),
-                _ => Value::Float(number.as_f64().unwrap_or_default()),
-            },
-            serde_json::Value::String(text) => Value::text(text.as_str()),
-            serde_json::Value::Array(items) => self.list(items.iter().map(|item| self.loaded(item)).collect()),
-            serde_json::Value::Object(members) => {
-                let entry = |(name, value): (&String, _)| (Key::Str(name.as_str().into()), self.loaded(value));
-                self.hash(members.iter().map(entry).collect())
-            }
-        }
-    }
-
-    /// What maps become in `spec` and `properties`.
-    pub(crate) fn structs(&self, value: &Value, of_spec: bool) -> Value {
-        match value {
-            Value::Hash(map) => {
-                let member = |(key, value): (&Key, &Value)| {
-                    let name = match key {
-                        Key::Str(name) | Key::Symbol(name) => name.clone(),
-                        _ => "".into(),
-                    };
-                    (Key::Symbol(name), self.structs(value, of_spec))
-                };
-                let table = self.map(map.entries.borrow().iter().map(member).collect());
-                Value::Struct(Rc::new(Struct { table, of_spec }))
-            }
-            Value::Array(list) => {
-                self.list(list.items.borrow().iter().map(|item| self.structs(item, of_spec)).collect())
-            }
-            other => other.clone(),
-        }
-    }
-}
-
-impl Drop for Heap {
-    fn drop(&mut self) {
-        // What is taken out is kept until everything is empty, so that nothing is dropped within another.
-        let mut taken: Vec<Value> = Vec::new();
-        for list in self.lists.borrow().iter() {
-            taken.append(&mut list.items.borrow_mut());
-        }
-        for map in self.maps.borrow().iter() {
-            taken.extend(map.entries.borrow_mut().drain(..).map(|(_, value)| value));
-            if let Some(Fallback::Value(value)) = map.default.borrow_mut().take() {
-                taken.push(value);
-            }
-        }
-        for scope in self.scopes.borrow().iter() {
-            taken.append(&mut scope.slots.borrow_mut());
+impl Holds for Link {
+    fn held(&self) -> usize {
+        match &self.address {
+            LinkAddress::Group(query) => query.group.len() + query.network.as_ref().map_or(0, String::len),
+            LinkAddress::Given(_) | LinkAddress::Numbered => 0,
         }
     }
 }

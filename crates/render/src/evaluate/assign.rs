@@ -61,16 +61,17 @@ impl Evaluator<'_> {
     /// `a, *b, c = value`
     pub(super) fn assign_many(&mut self, targets: &[Target], value: Value) -> Answer<()> {
         let values = match value {
-            Value::Array(list) => list.items.borrow().clone(),
-            other => vec![other],
+            Value::Array(list) => list.items(),
+            other => vec![other].into(),
         };
         let spare = values.len().saturating_sub(targets.len().saturating_sub(1));
-        let mut values = values.into_iter();
+        let mut values = values.iter().cloned();
         for target in targets {
             match target {
                 Target::Local(slot) => self.scope.set(*slot, values.next().unwrap_or(Value::Nil)),
                 Target::Rest(inner) => {
-                    let kept: Vec<_> = values.by_ref().take(spare).collect();
+                    let mut kept = self.places(spare)?;
+                    kept.extend(values.by_ref().take(spare));
                     let list = self.list(kept)?;
                     match inner.as_deref() {
                         Some(Target::Local(slot)) => self.scope.set(*slot, list),

@@ -6,7 +6,8 @@ use super::blocks::Arguments;
 use super::scope::Closure;
 use super::{Answer, Evaluator, Flow};
 use crate::check::Uses;
-use crate::value::{ElseBlock, Failure, Heap, Key, Value};
+use crate::memory::{Content, Heap};
+use crate::value::{ElseBlock, Failure, Value};
 
 /// The values that are there before a template starts.
 #[derive(Debug)]
@@ -34,7 +35,7 @@ impl RawProperties<'_> {
     /// A property at the top.
     fn part(&mut self, heap: &Heap, name: &str) -> Value {
         match self {
-            Self::Whole(Value::Hash(map)) => map.entries.borrow().get(&Key::Str(name.into())).cloned(),
+            Self::Whole(Value::Hash(map)) => map.named(name),
             Self::Whole(_) => None,
             Self::Parts { all, made } => match made.iter().find(|(known, _)| *known == name) {
                 Some((_, value)) => Some(value.clone()),
@@ -51,8 +52,8 @@ impl RawProperties<'_> {
     fn whole(&mut self, heap: &Heap) -> Value {
         if let Self::Parts { all, .. } = self {
             let all = *all;
-            let entries = all.keys().map(|name| (Key::Str(name.as_str().into()), self.part(heap, name))).collect();
-            *self = Self::Whole(heap.hash(entries));
+            let members = all.keys().map(|name| (name.as_str(), self.part(heap, name)));
+            *self = Self::Whole(heap.loaded_map(members));
         }
         match self {
             Self::Whole(value) => value.clone(),
@@ -66,10 +67,10 @@ impl<'a> Binding<'a> {
         // Strings are shared between all that is made of the spec, so that it is either loaded as a whole or by parts.
         let raw = if uses.spec { heap.loaded(spec) } else { Value::Nil };
         let member = |name: &str| match &raw {
-            Value::Hash(map) => map.entries.borrow().get(&Key::Str(name.into())).cloned().unwrap_or(Value::Nil),
+            Value::Hash(map) => map.named(name).unwrap_or(Value::Nil),
             _ => spec.get(name).map_or(Value::Nil, |part| heap.loaded(part)),
         };
-        let map_of = |value: Value| if value.is_true() { value } else { heap.hash(indexmap::IndexMap::new()) };
+        let map_of = |value: Value| if value.is_true() { value } else { heap.loaded_map(std::iter::empty()) };
         let parts = spec.get("properties").and_then(serde_json::Value::as_object);
         let mut raw_properties = match parts.filter(|_| !uses.spec) {
             Some(all) => RawProperties::Parts { all, made: Vec::new() },
@@ -110,12 +111,12 @@ impl Evaluator<'_> {
     /// `p`: of the template, or of a link or an instance with these properties.
     pub(super) fn property(&mut self, properties: Option<&Value>, arguments: &[Value]) -> Answer {
         let names = match arguments.first() {
-            None | Some(Value::Nil) => Vec::new(),
-            Some(Value::Array(list)) => list.items.borrow().clone(),
-            Some(name @ Value::Str(_)) => vec![name.clone()],
+            None | Some(Value::Nil) => Rc::default(),
+            Some(Value::Array(list)) => list.items(),
+            Some(name @ Value::Str(_)) => vec![name.clone()].into(),
             Some(other) => return self.refuse(format!("a property named by {}", other.class_name())),
         };
-        for name in &names {
+        for name in names.iter() {
             let found = self.lookup_property(properties, name)?;
             if !found.is_nil() {
                 return Ok(found);
@@ -124,9 +125,11 @@ impl Evaluator<'_> {
         if let [_, default] = arguments {
             return Ok(default.clone());
         }
-        let names = self.list(names)?;
-        let message = format!("Can't find property '{}'", self.display(&names)?);
-        let failure = Failure { class: "UnknownProperty", message, line: self.line, name: Some(names) };
+        let names = self.list(names.to_vec())?;
+        let shown = self.display(&names)?;
+        self.will_write(shown.len())?;
+        let failure = self.failure("UnknownProperty", format!("Can't find property '{shown}'"))?;
+        let failure = Failure { line: self.line, name: Some(names), ..failure };
         Err(Box::new(Flow::Raise(failure)))
     }
 
@@ -137,17 +140,17 @@ impl Evaluator<'_> {
         block: Option<&Rc<Closure>>,
         otherwise: ElseBlock,
     ) -> Answer {
-        let mut values = Vec::with_capacity(names.len());
+        let mut values = self.places(names.len())?;
         for name in names {
             let value = self.lookup_property(properties, name)?;
             if value.is_nil() {
-                return Ok(Value::Else(Rc::new(otherwise)));
+                return self.keep(otherwise).map(Value::Else);
             }
             values.push(value);
         }
         let Some(block) = block else { return self.refuse("'if_p' without a block") };
         self.invoke(block, values)?;
-        Ok(Value::Else(Rc::new(ElseBlock::Inactive)))
+        self.keep(ElseBlock::Inactive).map(Value::Else)
     }
 
     /// A dotted name, walked through maps. Strings answer their own parts, as in BOSH.
@@ -173,7 +176,7 @@ impl Evaluator<'_> {
         self.walk(found, parts, &name)
     }
 
-    fn property_name(&self, name: &Value) -> Answer<String> {
+    fn property_name(&self, name: &Value) -> Answer<Content> {
         match name.as_text() {
             Some(name) => Ok(name),
             None => self.refuse(format!("a property named by {}", name.class_name())),
@@ -186,8 +189,8 @@ impl Evaluator<'_> {
                 return Ok(Value::Nil);
             }
             found = match &found {
-                Value::Hash(map) => map.entries.borrow().get(&Key::Str(part.into())).cloned().unwrap_or(Value::Nil),
-                Value::Str(text) if text.content.borrow().contains(part) => Value::text(part),
+                Value::Hash(map) => map.named(part).unwrap_or(Value::Nil),
+                Value::Str(text) if text.get().contains(part) => self.text(part)?,
                 Value::Str(_) => Value::Nil,
                 other => {
                     return self.refuse(format!("property '{name}' below a value of class {}", other.class_name()));
@@ -213,7 +216,7 @@ impl Evaluator<'_> {
                 None => self.refuse("'else' without a block"),
             },
             ("else_if_p", _, ElseBlock::Inactive) | ("else_if_link", [_], ElseBlock::Inactive) => {
-                Ok(Value::Else(Rc::new(ElseBlock::Inactive)))
+                self.keep(ElseBlock::Inactive).map(Value::Else)
             }
             ("else_if_p", names, ElseBlock::Active) => self.if_properties(None, names, block, ElseBlock::Active),
             ("else_if_p", names, ElseBlock::ActiveOf(properties)) => {

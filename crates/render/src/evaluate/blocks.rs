@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use super::scope::{Closure, Place, Scope};
 use super::{Answer, Evaluator, Flow};
+use crate::memory::PLACE;
 use crate::tree::{Block, Given, Method, Parameter, Parameters, Slot};
-use crate::value::{Key, Value};
+use crate::value::Value;
 
 /// What a call was given.
 #[derive(Debug, Default)]
@@ -31,8 +32,8 @@ impl Evaluator<'_> {
                 Ok((Some(self.closure(block, false, tag)), tag))
             }
             Given::Passed(expression) => match self.expression(expression)? {
-                Value::Proc(closure) => Ok((Some(closure), 0)),
-                Value::Symbol(name) => Ok((Some(Rc::new(Closure::Name(name))), 0)),
+                Value::Proc(closure) => Ok((Some(Rc::clone(&closure)), 0)),
+                Value::Symbol(name) => Ok((Some(Rc::new(Closure::Name(name.name().clone()))), 0)),
                 Value::Nil => Ok((None, 0)),
                 other => self.refuse(format!("a block from {}", other.class_name())),
             },
@@ -44,11 +45,11 @@ impl Evaluator<'_> {
     }
 
     /// A block as a value, which keeps the variables around it.
-    pub(crate) fn procedure(&mut self, closure: Rc<Closure>) -> Value {
+    pub(crate) fn procedure(&mut self, closure: Rc<Closure>) -> Answer {
         if let Closure::Block { scope, .. } = &*closure {
             self.heap.captured(scope);
         }
-        Value::Proc(closure)
+        self.keep(closure).map(Value::Proc)
     }
 
     /// Calls a block, as `yield` does.
@@ -118,7 +119,7 @@ impl Evaluator<'_> {
         }
         if let Some(slot) = parameters.block {
             let block = self.scope.given_block().filter(|_| self.scope.place == Place::Method);
-            let block = block.map_or(Value::Nil, |block| self.procedure(block));
+            let block = block.map_or(Ok(Value::Nil), |block| self.procedure(block))?;
             self.local(slot, block);
         }
         let mut spare = values.len().saturating_sub(fixed);
@@ -135,7 +136,8 @@ impl Evaluator<'_> {
             self.local(*slot, value);
         }
         if let Some(rest) = parameters.rest {
-            let rested = values.by_ref().take(spare).collect();
+            let mut rested = self.places(spare)?;
+            rested.extend(values.by_ref().take(spare));
             let list = self.list(rested)?;
             if let Some(slot) = rest {
                 self.local(slot, list);
@@ -166,7 +168,11 @@ impl Evaluator<'_> {
             [Value::Array(_)] if parameters.optional.len() == 1 && parameters.rest.is_some() && fixed == 0 => {
                 self.refuse("a block with an optional parameter for an array")
             }
-            [Value::Array(list)] if spreads => Ok(list.items.borrow().clone()),
+            [Value::Array(list)] if spreads => {
+                let items = list.items();
+                self.take(items.len() * PLACE)?;
+                Ok(items.to_vec())
+            }
             _ => Ok(values),
         }
     }
@@ -176,7 +182,7 @@ impl Evaluator<'_> {
             return Ok(());
         }
         let map = match values.last() {
-            Some(Value::Hash(map)) if given => Some(Rc::clone(map)),
+            Some(Value::Hash(map)) if given => Some(map.clone()),
             _ => None,
         };
         if map.is_some() {
@@ -184,8 +190,7 @@ impl Evaluator<'_> {
         }
         let mut used = 0;
         for keyword in &parameters.keywords {
-            let key = Key::Symbol(keyword.name.clone());
-            let found = map.as_ref().and_then(|map| map.entries.borrow().get(&key).cloned());
+            let found = map.as_ref().and_then(|map| map.member(&keyword.name));
             used += usize::from(found.is_some());
             let value = match (found, &keyword.default) {
                 (Some(value), _) => value,
@@ -194,7 +199,7 @@ impl Evaluator<'_> {
             };
             self.local(keyword.slot, value);
         }
-        if map.is_some_and(|map| map.entries.borrow().len() > used) {
+        if map.is_some_and(|map| map.len() > used) {
             return self.refuse("an unknown keyword");
         }
         Ok(())

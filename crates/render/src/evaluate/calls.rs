@@ -46,7 +46,7 @@ impl Evaluator<'_> {
             Value::Range(range) => self.range_method(range, name, &arguments, block.as_ref())?,
             Value::Proc(closure) => match name {
                 "call" | "()" | "yield" | "===" | "[]" => {
-                    return self.invoke_with(&Rc::clone(closure), arguments);
+                    return self.invoke_with(closure, arguments);
                 }
                 _ => None,
             },

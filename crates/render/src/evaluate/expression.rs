@@ -8,6 +8,7 @@ use indexmap::IndexMap;
 use super::blocks::Arguments;
 use super::scope::Closure;
 use super::{Answer, DEPTH, Evaluator, Flow};
+use crate::memory::{ENTRY, PLACE, Symbol};
 use crate::pattern::Pattern;
 use crate::tree::{Begin, Call, Expression, Kind, Pair, Rescue, When};
 use crate::value::{Failure, Span, Value};
@@ -30,7 +31,11 @@ impl Evaluator<'_> {
         for expression in expressions {
             match &expression.kind {
                 Kind::Splat(inner) => match self.expression(inner)? {
-                    Value::Array(list) => values.extend(list.items.borrow().iter().cloned()),
+                    Value::Array(list) => {
+                        let items = list.items();
+                        self.take(items.len() * PLACE)?;
+                        values.extend(items.iter().cloned());
+                    }
                     Value::Nil => {}
                     Value::Range(range) => values.extend(self.elements(&range)?),
                     Value::Hash(map) => values.extend(self.pairs(&map)?),
@@ -50,7 +55,7 @@ impl Evaluator<'_> {
             Kind::Int(value) => Ok(Value::Int(*value)),
             Kind::Float(value) => Ok(Value::Float(*value)),
             Kind::Str(content) => self.text(&**content),
-            Kind::Symbol(name) => Ok(Value::Symbol(name.clone())),
+            Kind::Symbol(name) => Ok(Value::Symbol(Symbol::written(name))),
             Kind::Local(slot) => Ok(self.scope.get(*slot)),
             Kind::Text(number) => {
                 let text = self.texts.get(*number).map_or("", String::as_str);
@@ -111,7 +116,7 @@ impl Evaluator<'_> {
                 let source = self.interpolated(parts)?;
                 self.work(source.len())?;
                 match Pattern::new(&source, options) {
-                    Ok(pattern) if pattern.made(&mut self.searched).is_some() => Ok(Value::Pattern(Rc::new(pattern))),
+                    Ok(pattern) if pattern.made(&mut self.searched).is_some() => self.keep(pattern).map(Value::Pattern),
                     Ok(_) => self.refuse("so many regular expressions"),
                     Err(construct) => self.refuse(construct),
                 }
@@ -130,18 +135,16 @@ impl Evaluator<'_> {
                 if !(number(&from) && number(&to) || text(&from) && text(&to)) {
                     return self.refuse("a range of such values");
                 }
-                self.take(96)?;
-                Ok(Value::Range(Rc::new(Span { from, to, exclusive: *exclusive })))
+                self.keep(Span { from, to, exclusive: *exclusive }).map(Value::Range)
             }
             Kind::Constant(name) => self.constant(name),
             Kind::Define(method) => {
                 self.methods.insert(method.name.clone(), Arc::clone(method));
-                Ok(Value::Symbol(method.name.clone()))
+                Ok(Value::Symbol(Symbol::written(&method.name)))
             }
             Kind::Lambda(block) => {
                 let closure = self.closure(block, true, 0);
-                self.take(128)?;
-                Ok(self.procedure(closure))
+                self.procedure(closure)
             }
             Kind::Yield(arguments) => {
                 let values = self.expressions(arguments)?;
@@ -172,12 +175,11 @@ impl Evaluator<'_> {
         let mut text = String::new();
         for part in parts {
             match &part.kind {
-                Kind::Str(content) => text.push_str(content),
+                Kind::Str(content) => self.write(&mut text, content)?,
                 _ => {
                     let value = self.expression(part)?;
                     let shown = self.display(&value)?;
-                    self.take(shown.len())?;
-                    text.push_str(&shown);
+                    self.write(&mut text, &shown)?;
                 }
             }
         }
@@ -196,7 +198,9 @@ impl Evaluator<'_> {
                 }
                 Pair::All(map) => match self.expression(map)? {
                     Value::Hash(map) => {
-                        entries.extend(map.entries.borrow().iter().map(|(key, value)| (key.clone(), value.clone())));
+                        let others = map.entries();
+                        self.take(others.len() * ENTRY)?;
+                        entries.extend(others.iter().map(|(key, value)| (key.clone(), value.clone())));
                     }
                     other => return self.refuse(format!("'**' of {}", other.class_name())),
                 },
@@ -298,7 +302,10 @@ impl Evaluator<'_> {
                 continue;
             }
             match &rescue.variable {
-                Some(crate::tree::Target::Local(slot)) => self.scope.set(*slot, Value::Error(Rc::new(failure))),
+                Some(crate::tree::Target::Local(slot)) => {
+                    let error = self.keep(failure)?;
+                    self.scope.set(*slot, Value::Error(error));
+                }
                 Some(_) => return self.refuse("this 'rescue'"),
                 None => {}
             }

@@ -5,7 +5,8 @@ use std::rc::Rc;
 use super::blocks::Arguments;
 use super::scope::Closure;
 use super::{Answer, Evaluator};
-use crate::value::{ElseBlock, GroupQuery, Instance, Key, Link, LinkAddress, Map, Value};
+use crate::memory::Map;
+use crate::value::{ElseBlock, GroupQuery, Instance, Key, Link, LinkAddress, Value};
 
 impl Evaluator<'_> {
     pub(super) fn link(&mut self, name: &Value) -> Answer {
@@ -13,16 +14,17 @@ impl Evaluator<'_> {
             Some(link) => Ok(link),
             None => {
                 let name = self.display(name)?;
+                self.will_write(name.len())?;
                 self.raise("UnknownLink", format!("Can't find link '{name}'"))
             }
         }
     }
 
     pub(super) fn if_link(&mut self, name: &Value, block: Option<&Rc<Closure>>) -> Answer {
-        let Some(link) = self.found_link(name)? else { return Ok(Value::Else(Rc::new(ElseBlock::Active))) };
+        let Some(link) = self.found_link(name)? else { return self.keep(ElseBlock::Active).map(Value::Else) };
         let Some(block) = block else { return self.refuse("'if_link' without a block") };
         self.invoke(block, vec![link])?;
-        Ok(Value::Else(Rc::new(ElseBlock::Inactive)))
+        self.keep(ElseBlock::Inactive).map(Value::Else)
     }
 
     fn found_link(&mut self, name: &Value) -> Answer<Option<Value>> {
@@ -32,27 +34,26 @@ impl Evaluator<'_> {
             Value::Hash(content) => content,
             other => return self.refuse(format!("a link of class {}", other.class_name())),
         };
-        let instances = match content.entries.borrow().get(&Key::Str("instances".into())) {
+        let instances = match content.named("instances") {
             None => return Ok(None),
-            Some(Value::Array(instances)) => instances.items.borrow().clone(),
+            Some(Value::Array(instances)) => instances.items(),
             Some(other) => return self.refuse(format!("instances of class {}", other.class_name())),
         };
-        let mut members = Vec::with_capacity(instances.len());
-        for instance in instances {
+        let mut members = self.places(instances.len())?;
+        for instance in instances.iter() {
             let Value::Hash(instance) = instance else { return self.refuse("this link") };
-            let member = |name: &'static str| (name, entry(&instance, name));
+            let member = |name: &'static str| (name, entry(instance, name));
             let names = ["name", "index", "id", "az", "address", "properties", "bootstrap"];
-            members.push(Value::Instance(Rc::new(Instance { members: names.map(member) })));
+            members.push(Value::Instance(self.keep(Instance { members: names.map(member) })?));
         }
-        self.take(members.len() * 400)?;
         let instances = self.list(members)?;
         let link = Link { instances, properties: entry(&content, "properties"), address: address(&content) };
-        Ok(Some(Value::Link(Rc::new(link))))
+        Ok(Some(Value::Link(self.keep(link)?)))
     }
 
     pub(super) fn link_method(
         &mut self,
-        link: &Rc<Link>,
+        link: &Link,
         name: &str,
         arguments: &Arguments,
         block: Option<&Rc<Closure>>,
@@ -73,16 +74,16 @@ impl Evaluator<'_> {
     fn address(&mut self, address: &LinkAddress, criteria: &[Value]) -> Answer {
         match (address, criteria) {
             (LinkAddress::Given(value), []) | (LinkAddress::Given(value), [Value::Hash(_)]) => Ok(value.clone()),
-            (LinkAddress::Group(group), []) => self.query(group, Vec::new(), 0),
+            (LinkAddress::Group(group), []) => self.query(group, &[], 0),
             (LinkAddress::Group(group), [Value::Hash(criteria)]) => {
-                let entries = criteria.entries.borrow().clone();
-                let known = |key: &Key| ["status", "azs"].iter().any(|name| *key == Key::Symbol((*name).into()));
+                let entries = criteria.entries();
+                let known = |key: &Key| matches!(key, Key::Symbol(name) if ["status", "azs"].contains(&&**name));
                 if !entries.keys().all(known) {
                     return self.refuse("a link's address by something else than zones and status");
                 }
-                let status = match entries.get(&Key::Symbol("status".into())).map(Value::as_text) {
+                let status = match criteria.member("status").as_ref().map(Value::as_text) {
                     None => 0,
-                    Some(Some(status)) => match status.as_str() {
+                    Some(Some(status)) => match &*status {
                         "default" => 0,
                         "unhealthy" => 1,
                         "healthy" => 3,
@@ -91,27 +92,31 @@ impl Evaluator<'_> {
                     },
                     Some(None) => return self.refuse("a link's address with this status"),
                 };
-                let azs = match entries.get(&Key::Symbol("azs".into())) {
-                    None | Some(Value::Nil) => Vec::new(),
-                    Some(Value::Array(azs)) => azs.items.borrow().clone(),
+                let azs = match criteria.member("azs") {
+                    None | Some(Value::Nil) => Rc::default(),
+                    Some(Value::Array(azs)) => azs.items(),
                     Some(other) => return self.refuse(format!("zones of class {}", other.class_name())),
                 };
-                self.query(group, azs, status)
+                self.query(group, &azs, status)
             }
             _ => self.refuse("a link's address by numbers"),
         }
     }
 
-    fn query(&mut self, group: &GroupQuery, azs: Vec<Value>, status: u8) -> Answer {
+    fn query(&mut self, group: &GroupQuery, azs: &[Value], status: u8) -> Answer {
         let mut parts = vec![format!("s{status}")];
         parts.extend(group.network.iter().map(|network| format!("n{network}")));
+        self.take(azs.len() * 64)?;
         for az in azs {
             let (Some(Value::Hash(numbers)), Some(az)) = (&group.azs, az.as_text()) else {
                 return self.refuse("a link's address in some zones only");
             };
             match number(&entry(numbers, &az)) {
                 Some(number) => parts.push(format!("a{number}")),
-                None => return self.raise("RuntimeError", format!("Unknown AZ: '{az}'")),
+                None => {
+                    self.will_write(az.len())?;
+                    return self.raise("RuntimeError", format!("Unknown AZ: '{az}'"));
+                }
             }
         }
         parts.sort();
@@ -120,7 +125,7 @@ impl Evaluator<'_> {
 
     pub(super) fn instance_method(
         &mut self,
-        instance: &Rc<Instance>,
+        instance: &Instance,
         name: &str,
         arguments: &Arguments,
         block: Option<&Rc<Closure>>,
@@ -143,11 +148,11 @@ impl Evaluator<'_> {
 }
 
 fn entry(map: &Map, name: &str) -> Value {
-    map.entries.borrow().get(&Key::Str(name.into())).cloned().unwrap_or(Value::Nil)
+    map.named(name).unwrap_or(Value::Nil)
 }
 
 fn address(content: &Map) -> LinkAddress {
-    if content.entries.borrow().contains_key(&Key::Str("address".into())) {
+    if content.named("address").is_some() {
         return LinkAddress::Given(entry(content, "address"));
     }
     let is_set = |name| entry(content, name).is_true();

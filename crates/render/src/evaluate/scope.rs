@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::memory::Kept;
 use crate::pattern::Captures;
 use crate::tree::{Block, Parameter, Parameters, Slot};
 use crate::value::Value;
@@ -29,7 +30,7 @@ pub(crate) struct Scope {
 pub(crate) enum LastMatch {
     #[default]
     Nothing,
-    Found(Rc<Captures>),
+    Found(Kept<Captures>),
     /// Ruby knows.
     Unknown,
 }

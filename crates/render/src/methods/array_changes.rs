@@ -4,7 +4,8 @@ use std::rc::Rc;
 
 use super::arrays::place;
 use crate::evaluate::{Answer, Closure, Evaluator};
-use crate::value::{List, Value};
+use crate::memory::{Kept, List};
+use crate::value::Value;
 
 pub(crate) const NAMES: &[&str] = &[
     "[]=",
@@ -36,12 +37,12 @@ pub(crate) const NAMES: &[&str] = &[
 impl Evaluator<'_> {
     pub(crate) fn changed_array(
         &mut self,
-        list: &Rc<List>,
+        list: &Kept<List>,
         name: &str,
         values: &[Value],
         block: Option<&Rc<Closure>>,
     ) -> Answer<Option<Value>> {
-        let same = || Some(Value::Array(Rc::clone(list)));
+        let same = || Some(Value::Array(list.clone()));
         match name {
             "map!" | "collect!" | "select!" | "reject!" | "uniq!" | "compact!" | "flatten!" | "sort!" | "sort_by!"
             | "reverse!" | "delete_if" | "keep_if" => return self.replaced_array(list, name, values, block),
@@ -50,62 +51,59 @@ impl Evaluator<'_> {
             _ => return Ok(None),
         }
         self.changeable_list(list)?;
-        self.take(values.len() * 32)?;
-        let mut items = list.items.borrow_mut();
         Ok(match (name, values) {
-            ("<<", [value]) => {
-                items.push(value.clone());
+            ("<<", [_]) | ("push" | "append", _) => {
+                self.change_list(list, values.len(), |items| items.extend_from_slice(values))?;
                 same()
             }
-            ("push" | "append", values) => {
-                items.extend_from_slice(values);
-                same()
-            }
-            ("pop", []) => Some(items.pop().unwrap_or(Value::Nil)),
-            ("shift", []) => Some(if items.is_empty() { Value::Nil } else { items.remove(0) }),
+            ("pop", []) => Some(self.change_list(list, 0, Vec::pop)?.unwrap_or(Value::Nil)),
+            ("shift", []) => Some(self.change_list(list, 0, |items| match items.is_empty() {
+                true => Value::Nil,
+                false => items.remove(0),
+            })?),
             ("unshift" | "prepend", values) => {
-                self.work(items.len())?;
-                items.splice(0..0, values.iter().cloned());
+                self.work(list.len())?;
+                self.change_list(list, values.len(), |items| drop(items.splice(0..0, values.iter().cloned())))?;
                 same()
             }
-            ("concat", [Value::Array(other)]) if !Rc::ptr_eq(other, list) => {
-                let other = other.items.borrow();
-                self.take(other.len() * 32)?;
-                items.extend(other.iter().cloned());
+            ("concat", [Value::Array(other)]) if !other.is(list) => {
+                let other = other.items();
+                self.change_list(list, other.len(), |items| items.extend_from_slice(&other))?;
                 same()
             }
             ("clear", []) => {
-                items.clear();
+                self.replace_list(list, Rc::default());
                 same()
             }
-            ("delete_at", [Value::Int(index)]) => {
-                let place = place(*index, items.len());
-                Some(place.filter(|place| *place < items.len()).map_or(Value::Nil, |place| items.remove(place)))
-            }
+            ("delete_at", [Value::Int(index)]) => match place(*index, list.len()).filter(|place| *place < list.len()) {
+                Some(place) => Some(self.change_list(list, 0, |items| items.remove(place))?),
+                None => Some(Value::Nil),
+            },
             ("delete", [value]) if block.is_none() => {
-                let before = std::mem::take(&mut *items);
-                drop(items);
+                let before = list.items();
                 let mut deleted = Value::Nil;
-                let mut kept = Vec::with_capacity(before.len());
-                for item in before {
-                    if self.equal(&item, value)? {
-                        deleted = item;
+                let mut kept = self.places(before.len())?;
+                for item in before.iter() {
+                    if self.equal(item, value)? {
+                        deleted = item.clone();
                     } else {
-                        kept.push(item);
+                        kept.push(item.clone());
                     }
                 }
-                list.items.replace(kept);
+                self.replace_list(list, kept.into());
                 Some(deleted)
             }
             ("[]=", [Value::Int(index), value]) => {
-                let count = items.len();
+                let count = list.len();
                 let at = if *index < 0 { index + count as i128 } else { *index };
                 let Ok(at) = usize::try_from(at) else { return self.refuse("a place before the start") };
-                if at >= count {
-                    self.take((at - count).saturating_mul(32))?;
-                    items.resize(at + 1, Value::Nil);
-                }
-                items[at] = value.clone();
+                let added = (at + 1).saturating_sub(count);
+                self.change_list(list, added, |items| {
+                    if at >= count {
+                        items.resize(at + 1, Value::Nil);
+                    }
+                    items[at] = value.clone();
+                })?;
                 Some(value.clone())
             }
             _ => None,
@@ -115,7 +113,7 @@ impl Evaluator<'_> {
     /// Methods that exist without `!`, too.
     fn replaced_array(
         &mut self,
-        list: &Rc<List>,
+        list: &Kept<List>,
         name: &str,
         values: &[Value],
         block: Option<&Rc<Closure>>,
@@ -125,19 +123,19 @@ impl Evaluator<'_> {
             "keep_if" => "select",
             name => name.trim_end_matches('!'),
         };
-        let before = list.items.borrow().len();
+        let before = list.len();
         let Some(Value::Array(new)) = self.array_method(list, plain, &values.to_vec().into(), block)? else {
             return Ok(None);
         };
         self.changeable_list(list)?;
-        let new = new.items.borrow().clone();
+        let new = new.items();
         let tells = matches!(name, "select!" | "reject!" | "uniq!" | "compact!");
         if name == "flatten!" && new.len() == before {
             return self.refuse("what 'flatten!' answers");
         }
         let unchanged = tells && new.len() == before;
-        list.items.replace(new);
-        Ok(Some(if unchanged { Value::Nil } else { Value::Array(Rc::clone(list)) }))
+        self.replace_list(list, new);
+        Ok(Some(if unchanged { Value::Nil } else { Value::Array(list.clone()) }))
     }
 
     fn changeable_list(&self, list: &List) -> Answer<()> {

@@ -5,7 +5,8 @@ use std::rc::Rc;
 use indexmap::IndexSet;
 
 use crate::evaluate::{Answer, Arguments, Closure, Evaluator};
-use crate::value::{Key, List, Value};
+use crate::memory::{Kept, List, PLACE};
+use crate::value::{Key, Value};
 
 pub(crate) const NAMES: &[&str] = &[
     "[]",
@@ -45,7 +46,7 @@ pub(crate) const NAMES: &[&str] = &[
 impl Evaluator<'_> {
     pub(crate) fn array_method(
         &mut self,
-        list: &Rc<List>,
+        list: &Kept<List>,
         name: &str,
         arguments: &Arguments,
         block: Option<&Rc<Closure>>,
@@ -54,7 +55,7 @@ impl Evaluator<'_> {
         if let Some(value) = self.changed_array(list, name, values, block)? {
             return Ok(Some(value));
         }
-        let items = list.items.borrow().clone();
+        let items = list.items();
         self.work(items.len() / 8)?;
         if let Some(value) = self.asked_of_array(list, &items, name, values, block)? {
             return Ok(Some(value));
@@ -63,43 +64,37 @@ impl Evaluator<'_> {
             (name, block)
         {
             list.busy.set(list.busy.get() + 1);
-            let done = self.each(items, name, values, block);
+            let done = self.each(&items, name, values, block);
             list.busy.set(list.busy.get() - 1);
-            return Ok(done?.then(|| Value::Array(Rc::clone(list))));
+            return Ok(done?.then(|| Value::Array(list.clone())));
         }
         if block.is_none()
-            && let Some(value) = self.enumerator(&Value::Array(Rc::clone(list)), &items, name, values)?
+            && let Some(value) = self.enumerator(&Value::Array(list.clone()), &items, name, values)?
         {
             return Ok(Some(value));
         }
         list.busy.set(list.busy.get() + 1);
-        let answer = self.enumerable(items, name, arguments, block);
+        let answer = self.enumerable(&items, name, arguments, block);
         list.busy.set(list.busy.get() - 1);
         answer
     }
 
     /// What answers the collection itself in the end.
-    pub(crate) fn each(
-        &mut self,
-        items: Vec<Value>,
-        name: &str,
-        values: &[Value],
-        block: &Rc<Closure>,
-    ) -> Answer<bool> {
+    pub(crate) fn each(&mut self, items: &[Value], name: &str, values: &[Value], block: &Rc<Closure>) -> Answer<bool> {
         match (name, values) {
             ("each" | "each_entry", []) => {
                 for item in items {
-                    self.invoke(block, vec![item])?;
+                    self.invoke(block, vec![item.clone()])?;
                 }
             }
             ("reverse_each", []) => {
-                for item in items.into_iter().rev() {
-                    self.invoke(block, vec![item])?;
+                for item in items.iter().rev() {
+                    self.invoke(block, vec![item.clone()])?;
                 }
             }
             ("each_with_index", []) => {
-                for (index, item) in items.into_iter().enumerate() {
-                    self.invoke(block, vec![item, Value::Int(index as i128)])?;
+                for (index, item) in items.iter().enumerate() {
+                    self.invoke(block, vec![item.clone(), Value::Int(index as i128)])?;
                 }
             }
             ("each_index", []) => {
@@ -109,7 +104,7 @@ impl Evaluator<'_> {
             }
             ("each_slice", [Value::Int(size @ 1..)]) => {
                 for part in items.chunks(usize::try_from(*size).unwrap_or(usize::MAX)) {
-                    let part = self.list(part.to_vec())?;
+                    let part = self.copied(part)?;
                     self.invoke(block, vec![part])?;
                 }
             }
@@ -120,7 +115,7 @@ impl Evaluator<'_> {
 
     fn asked_of_array(
         &mut self,
-        list: &Rc<List>,
+        list: &Kept<List>,
         items: &[Value],
         name: &str,
         values: &[Value],
@@ -137,10 +132,10 @@ impl Evaluator<'_> {
                 }
                 let start = usize::try_from(start).unwrap_or(count);
                 let end = start.saturating_add(usize::try_from(*length).unwrap_or(count)).min(count);
-                self.list(items[start..end].to_vec())?
+                self.copied(&items[start..end])?
             }
             ("[]" | "slice", [Value::Range(range)]) => match self.bounds(range, count)? {
-                Some((start, length)) => self.list(items[start..(start + length).min(count)].to_vec())?,
+                Some((start, length)) => self.copied(&items[start..(start + length).min(count)])?,
                 None => Value::Nil,
             },
             ("dig", [Value::Int(index), rest @ ..]) => {
@@ -148,7 +143,8 @@ impl Evaluator<'_> {
                 if rest.is_empty() || found.is_nil() {
                     return Ok(Some(found));
                 }
-                self.call_method(&found, "dig", rest.to_vec().into(), None)?
+                let rest = self.copy(rest)?;
+                self.call_method(&found, "dig", rest.into(), None)?
             }
             ("fetch", [Value::Int(index)]) if block.is_none() => {
                 match place(*index, count).and_then(|at| items.get(at)) {
@@ -164,40 +160,51 @@ impl Evaluator<'_> {
             ("last", []) => items.last().cloned().unwrap_or(Value::Nil),
             ("last", [Value::Int(some @ 0..)]) => {
                 let some = usize::try_from(*some).unwrap_or(count).min(count);
-                self.list(items[count - some..].to_vec())?
+                self.copied(&items[count - some..])?
             }
             ("+", [Value::Array(other)]) => {
-                let both = [items, &other.items.borrow()].concat();
-                self.list(both)?
+                let other = other.items();
+                self.take((items.len() + other.len()) * PLACE)?;
+                self.list([items, &other].concat())?
             }
             ("-" | "difference", [Value::Array(other)]) => {
-                let others = self.keys(&other.items.borrow().clone())?;
+                let others = self.keys(&other.items())?;
                 self.filtered(items, |key| !others.contains(key), false)?
             }
             ("&" | "intersection", [Value::Array(other)]) => {
-                let others = self.keys(&other.items.borrow().clone())?;
+                let others = self.keys(&other.items())?;
                 self.filtered(items, |key| others.contains(key), true)?
             }
             ("|" | "union", [Value::Array(other)]) => {
-                let both = [items, &other.items.borrow()].concat();
-                self.filtered(&both, |_| true, true)?
+                let other = other.items();
+                self.take((items.len() + other.len()) * PLACE)?;
+                self.filtered(&[items, &other].concat(), |_| true, true)?
             }
             ("uniq", []) if block.is_none() => self.filtered(items, |_| true, true)?,
             ("*", [Value::Str(separator)]) => self.joined(items, &separator.get())?,
             ("*", [Value::Int(times @ 0..)]) => {
                 let times = usize::try_from(*times).unwrap_or(usize::MAX);
-                self.take(items.len().saturating_mul(times).saturating_mul(32))?;
-                self.list(std::iter::repeat_n(items, times).flatten().cloned().collect())?
+                let mut repeated = self.places(items.len().saturating_mul(times))?;
+                std::iter::repeat_n(items, times).for_each(|items| repeated.extend_from_slice(items));
+                self.list(repeated)?
             }
             ("join", []) | ("join", [Value::Nil]) => self.joined(items, "")?,
             ("join", [Value::Str(separator)]) => self.joined(items, &separator.get())?,
-            ("reverse", []) => self.list(items.iter().rev().cloned().collect())?,
+            ("reverse", []) => {
+                let mut items = self.copy(items)?;
+                items.reverse();
+                self.list(items)?
+            }
             ("rotate", []) => {
-                let mut items = items.to_vec();
+                let mut items = self.copy(items)?;
                 items.rotate_left(usize::from(count > 0));
                 self.list(items)?
             }
-            ("compact", []) => self.list(items.iter().filter(|item| !item.is_nil()).cloned().collect())?,
+            ("compact", []) => {
+                let mut kept = self.places(items.len())?;
+                kept.extend(items.iter().filter(|item| !item.is_nil()).cloned());
+                self.list(kept)?
+            }
             ("flatten", []) => {
                 let flat = self.flattened(items, i128::MAX, 0)?;
                 self.list(flat)?
@@ -207,9 +214,11 @@ impl Evaluator<'_> {
                 self.list(flat)?
             }
             ("values_at", indexes) if indexes.iter().all(|index| matches!(index, Value::Int(_))) => {
-                let chosen =
-                    indexes.iter().map(|index| if let Value::Int(index) = index { at(*index) } else { Value::Nil });
-                self.list(chosen.collect())?
+                let mut chosen = self.places(indexes.len())?;
+                chosen.extend(
+                    indexes.iter().map(|index| if let Value::Int(index) = index { at(*index) } else { Value::Nil }),
+                );
+                self.list(chosen)?
             }
             ("index" | "find_index", [value]) => {
                 for (index, item) in items.iter().enumerate() {
@@ -220,24 +229,38 @@ impl Evaluator<'_> {
                 Value::Nil
             }
             ("intersect?", [Value::Array(other)]) => {
-                let others = self.keys(&other.items.borrow().clone())?;
+                let others = self.keys(&other.items())?;
                 Value::Bool(self.keys(items)?.iter().any(|key| others.contains(key)))
             }
-            ("to_a" | "to_ary" | "entries", []) => Value::Array(Rc::clone(list)),
+            ("to_a" | "to_ary" | "entries", []) => Value::Array(list.clone()),
             _ => return Ok(None),
         };
         Ok(Some(found))
     }
 
+    /// A list of the same elements.
+    pub(crate) fn copied(&self, items: &[Value]) -> Answer {
+        let items = self.copy(items)?;
+        self.list(items)
+    }
+
+    pub(crate) fn copy(&self, items: &[Value]) -> Answer<Vec<Value>> {
+        let mut copy = self.places(items.len())?;
+        copy.extend_from_slice(items);
+        Ok(copy)
+    }
+
     fn keys(&mut self, items: &[Value]) -> Answer<IndexSet<Key>> {
         self.work(items.len())?;
+        self.take(items.len() * size_of::<Key>() * 2)?;
         items.iter().map(|item| self.key(item)).collect()
     }
 
     /// Those whose key is wanted, each once if asked for.
     fn filtered(&mut self, items: &[Value], wanted: impl Fn(&Key) -> bool, once: bool) -> Answer {
+        self.take(items.len() * size_of::<Key>() * 2)?;
         let mut seen = IndexSet::new();
-        let mut kept = Vec::new();
+        let mut kept = self.places(items.len())?;
         for item in items {
             let key = self.key(item)?;
             self.work(1)?;
@@ -252,10 +275,10 @@ impl Evaluator<'_> {
         let mut text = String::new();
         for (index, item) in self.flattened(items, i128::MAX, 0)?.iter().enumerate() {
             if index > 0 {
-                text.push_str(separator);
+                self.write(&mut text, separator)?;
             }
-            text.push_str(&self.display(item)?);
-            self.take(separator.len())?;
+            let shown = self.display(item)?;
+            self.write(&mut text, &shown)?;
         }
         self.text(text)
     }
@@ -264,13 +287,13 @@ impl Evaluator<'_> {
         if depth > crate::value::DEEPEST_DATA {
             return self.refuse("data that is nested this deeply");
         }
-        let mut flat = Vec::with_capacity(items.len());
+        let mut flat = self.places(items.len())?;
         for item in items {
             match item {
                 Value::Array(inner) if levels > 0 => {
-                    let inner = inner.items.borrow().clone();
-                    flat.extend(self.flattened(&inner, levels - 1, depth + 1)?);
-                    self.take(flat.len())?;
+                    let inner = self.flattened(&inner.items(), levels - 1, depth + 1)?;
+                    self.take(inner.len() * PLACE)?;
+                    flat.extend(inner);
                 }
                 other => flat.push(other.clone()),
             }

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 
 use super::json::Layout;
 use crate::evaluate::{Answer, Arguments, Closure, Evaluator};
-use crate::value::{Fallback, Key, Value};
+use crate::value::{Fallback, Value};
 
 pub(crate) const NAMES: &[&str] = &["new", "dump", "generate", "pretty_generate", "parse", "escape"];
 
@@ -88,9 +88,9 @@ impl Evaluator<'_> {
                 self.parse_json(&text, false)
             }
             ("JSON", "parse", [Value::Str(text), Value::Hash(options)]) => {
-                let (text, entries) = (text.get(), options.entries.borrow().clone());
-                match (entries.len(), entries.get(&Key::Symbol("symbolize_names".into()))) {
-                    (1, Some(Value::Bool(symbols))) => self.parse_json(&text, *symbols),
+                let text = text.get();
+                match (options.len(), options.member("symbolize_names")) {
+                    (1, Some(Value::Bool(symbols))) => self.parse_json(&text, symbols),
                     _ => self.refuse("'JSON.parse' with these options"),
                 }
             }
@@ -99,35 +99,34 @@ impl Evaluator<'_> {
                 self.text(yaml)
             }
             ("Hash", "new", []) => {
-                let map = self.heap.map(IndexMap::new());
+                let map = self.new_map(IndexMap::new())?;
                 if let Some(block) = block {
-                    self.procedure(Rc::clone(&block));
+                    self.procedure(Rc::clone(&block))?;
                     *map.default.borrow_mut() = Some(Fallback::Block(block));
                 }
-                self.take(128)?;
                 Ok(Value::Hash(map))
             }
             ("Hash", "new", [default]) if block.is_none() && !arguments.keywords => {
-                let map = self.heap.map(IndexMap::new());
+                let map = self.new_map(IndexMap::new())?;
                 *map.default.borrow_mut() = Some(Fallback::Value(default.clone()));
-                self.take(128)?;
                 Ok(Value::Hash(map))
             }
             ("Array", "new", []) if block.is_none() => self.list(Vec::new()),
             ("Array", "new", [Value::Int(count @ 0..), fill @ ..]) if block.is_none() && fill.len() < 2 => {
                 let count = usize::try_from(*count).unwrap_or(usize::MAX);
-                self.take(count.saturating_mul(32))?;
-                self.list(vec![fill.first().cloned().unwrap_or(Value::Nil); count])
+                let mut items = self.places(count)?;
+                items.resize(count, fill.first().cloned().unwrap_or(Value::Nil));
+                self.list(items)
             }
             ("String", "new", []) => self.text(""),
             ("String", "new", [Value::Str(text)]) => self.text(text.get()),
             (_, "new", []) if crate::evaluate::is_a(class, "Exception") => {
                 let error = self.new_error(class, None)?;
-                Ok(Value::Error(Rc::new(error)))
+                Ok(Value::Error(self.keep(error)?))
             }
             (_, "new", [message]) if crate::evaluate::is_a(class, "Exception") => {
                 let error = self.new_error(class, Some(message))?;
-                Ok(Value::Error(Rc::new(error)))
+                Ok(Value::Error(self.keep(error)?))
             }
             (_, "==" | "!=" | "===" | "nil?" | "to_s" | "!", _) if !MODULES.contains(&class) => {
                 self.common_method(&Value::Class(class), name, arguments, block)

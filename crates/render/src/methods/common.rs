@@ -4,7 +4,8 @@ use std::rc::Rc;
 
 use super::json::Layout;
 use crate::evaluate::{Answer, Arguments, Closure, Evaluator};
-use crate::value::{Failure, Text, Value};
+use crate::memory::{Kept, Text};
+use crate::value::{Failure, Value};
 
 pub(crate) const NAMES: &[&str] = &[
     "==",
@@ -71,10 +72,10 @@ impl Evaluator<'_> {
                     return Ok(receiver.clone());
                 }
                 let text = self.display(receiver)?;
-                if receiver.is_nil() { Ok(Value::frozen_text(text)) } else { self.text(text) }
+                if receiver.is_nil() { self.frozen_text(text) } else { self.text(text) }
             }
             ("inspect", []) => {
-                let text = self.inspect(receiver, 0)?;
+                let text = self.inspected(receiver)?;
                 self.text(text)
             }
             ("is_a?" | "kind_of?", [Value::Class(class)]) => Ok(Value::Bool(self.is_a(receiver, class)?)),
@@ -143,15 +144,13 @@ impl Evaluator<'_> {
                 self.text(text)
             }
             Value::Array(list) => {
-                let items = list.items.borrow().clone();
-                self.list(items)
+                let items = list.items();
+                self.copied(&items)
             }
             Value::Hash(map) => {
-                let copy = self.map(map.entries.borrow().clone())?;
-                if let Value::Hash(copy) = &copy {
-                    *copy.default.borrow_mut() = map.default.borrow().clone();
-                }
-                Ok(copy)
+                let copy = self.copied_map(map)?;
+                *copy.default.borrow_mut() = map.default.borrow().clone();
+                Ok(Value::Hash(copy))
             }
             Value::Nil | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Symbol(_) => Ok(value.clone()),
             other => self.refuse(unlisted("dup", other)),
@@ -162,9 +161,9 @@ impl Evaluator<'_> {
         Ok(match value {
             Value::Nil | Value::Bool(false) => true,
             Value::Bool(true) | Value::Int(_) | Value::Float(_) | Value::Struct(_) => false,
-            Value::Str(text) => text.content.borrow().chars().all(char::is_whitespace),
-            Value::Array(list) => list.items.borrow().is_empty(),
-            Value::Hash(map) => map.entries.borrow().is_empty(),
+            Value::Str(text) => text.get().chars().all(char::is_whitespace),
+            Value::Array(list) => list.items().is_empty(),
+            Value::Hash(map) => map.entries().is_empty(),
             other => return self.refuse(unlisted("blank?", other)),
         })
     }
@@ -181,7 +180,7 @@ impl Evaluator<'_> {
 
     pub(crate) fn error_method(
         &mut self,
-        error: &Rc<Failure>,
+        error: &Kept<Failure>,
         name: &str,
         arguments: &Arguments,
     ) -> Answer<Option<Value>> {
@@ -193,7 +192,7 @@ impl Evaluator<'_> {
     }
 
     /// The string, if it may be changed.
-    pub(crate) fn changeable(&self, text: &Rc<Text>) -> Answer<()> {
+    pub(crate) fn changeable(&self, text: &Text) -> Answer<()> {
         if text.frozen.get() { self.refuse("a change of a frozen string") } else { Ok(()) }
     }
 }

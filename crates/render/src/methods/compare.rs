@@ -1,7 +1,6 @@
 //! Equality and order.
 
 use std::cmp::Ordering;
-use std::rc::Rc;
 
 use crate::evaluate::{Answer, Evaluator, LastMatch};
 use crate::value::{DEEPEST_DATA, Value};
@@ -26,17 +25,17 @@ impl Evaluator<'_> {
                 compare_mixed(*int, *float) == Some(Ordering::Equal)
             }
             (Value::Str(left), Value::Str(right)) => {
-                self.work(left.content.borrow().len() / 64)?;
-                *left.content.borrow() == *right.content.borrow()
+                self.work(left.get().len() / 64)?;
+                left.get() == right.get()
             }
             (Value::Symbol(left), Value::Symbol(right)) => left == right,
             (Value::Class(left), Value::Class(right)) => left == right,
             (Value::Array(left), Value::Array(right)) => {
-                let (left, right) = (left.items.borrow().clone(), right.items.borrow().clone());
+                let (left, right) = (left.items(), right.items());
                 if left.len() != right.len() {
                     return Ok(false);
                 }
-                for (left, right) in left.iter().zip(&right) {
+                for (left, right) in left.iter().zip(right.iter()) {
                     if !self.equal_within(left, right, depth + 1)? {
                         return Ok(false);
                     }
@@ -44,11 +43,11 @@ impl Evaluator<'_> {
                 true
             }
             (Value::Hash(left), Value::Hash(right)) => {
-                let (left, right) = (left.entries.borrow().clone(), right.entries.borrow().clone());
+                let (left, right) = (left.entries(), right.entries());
                 if left.len() != right.len() {
                     return Ok(false);
                 }
-                for (key, value) in &left {
+                for (key, value) in left.iter() {
                     match right.get(key) {
                         Some(other) if self.equal_within(value, other, depth + 1)? => {}
                         _ => return Ok(false),
@@ -62,7 +61,7 @@ impl Evaluator<'_> {
                     && self.equal_within(&left.to, &right.to, depth + 1)?
             }
             (Value::Struct(left), Value::Struct(right)) => {
-                let (left, right) = (Value::Hash(Rc::clone(&left.table)), Value::Hash(Rc::clone(&right.table)));
+                let (left, right) = (Value::Hash(left.table.clone()), Value::Hash(right.table.clone()));
                 self.equal_within(&left, &right, depth + 1)?
             }
             (Value::Proc(_) | Value::Error(_) | Value::Link(_) | Value::Instance(_) | Value::Else(_), _) => {
@@ -111,11 +110,11 @@ impl Evaluator<'_> {
             (Value::Float(left), Value::Float(right)) => left.partial_cmp(right),
             (Value::Int(int), Value::Float(float)) => compare_mixed(*int, *float),
             (Value::Float(float), Value::Int(int)) => compare_mixed(*int, *float).map(Ordering::reverse),
-            (Value::Str(left), Value::Str(right)) => Some(left.content.borrow().as_str().cmp(&right.content.borrow())),
+            (Value::Str(left), Value::Str(right)) => Some(left.get().cmp(&right.get())),
             (Value::Symbol(left), Value::Symbol(right)) => Some(left.cmp(right)),
             (Value::Array(left), Value::Array(right)) => {
-                let (left, right) = (left.items.borrow().clone(), right.items.borrow().clone());
-                for (left, right) in left.iter().zip(&right) {
+                let (left, right) = (left.items(), right.items());
+                for (left, right) in left.iter().zip(right.iter()) {
                     match self.order(left, right)? {
                         Ordering::Equal => {}
                         other => return Ok(other),

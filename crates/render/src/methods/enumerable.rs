@@ -2,9 +2,11 @@
 
 use std::rc::Rc;
 
-use indexmap::IndexMap;
+use indexmap::map::Entry;
+use indexmap::{IndexMap, IndexSet};
 
 use crate::evaluate::{Answer, Arguments, Closure, Evaluator};
+use crate::memory::{ENTRY, PLACE};
 use crate::value::{Key, Value};
 
 pub(crate) const NAMES: &[&str] = &[
@@ -62,7 +64,7 @@ pub(crate) const NAMES: &[&str] = &[
 impl Evaluator<'_> {
     pub(crate) fn enumerable(
         &mut self,
-        items: Vec<Value>,
+        items: &[Value],
         name: &str,
         arguments: &Arguments,
         block: Option<&Rc<Closure>>,
@@ -76,34 +78,37 @@ impl Evaluator<'_> {
 
     fn with_block(
         &mut self,
-        items: Vec<Value>,
+        items: &[Value],
         name: &str,
         values: &[Value],
         block: &Rc<Closure>,
     ) -> Answer<Option<Value>> {
         let found = match (name, values) {
             ("map" | "collect", []) => {
-                let mut mapped = Vec::with_capacity(items.len());
-                for item in items {
-                    mapped.push(self.invoke(block, vec![item])?);
-                }
+                let mapped = self.mapped(items, block)?;
                 self.list(mapped)?
             }
             ("flat_map" | "collect_concat", []) => {
                 let mut mapped = Vec::new();
                 for item in items {
-                    match self.invoke(block, vec![item])? {
-                        Value::Array(list) => mapped.extend(list.items.borrow().iter().cloned()),
-                        other => mapped.push(other),
+                    match self.invoke(block, vec![item.clone()])? {
+                        Value::Array(list) => {
+                            let items = list.items();
+                            self.take(items.len() * PLACE)?;
+                            mapped.extend_from_slice(&items);
+                        }
+                        other => {
+                            self.take(PLACE)?;
+                            mapped.push(other);
+                        }
                     }
-                    self.take(mapped.len())?;
                 }
                 self.list(mapped)?
             }
             ("filter_map", []) => {
-                let mut mapped = Vec::new();
+                let mut mapped = self.places(items.len())?;
                 for item in items {
-                    let value = self.invoke(block, vec![item])?;
+                    let value = self.invoke(block, vec![item.clone()])?;
                     mapped.extend(value.is_true().then_some(value));
                 }
                 self.list(mapped)?
@@ -115,9 +120,12 @@ impl Evaluator<'_> {
                 self.list(vec![yes, no])?
             }
             ("find" | "detect" | "find_index" | "index", []) => {
-                for (index, item) in items.into_iter().enumerate() {
+                for (index, item) in items.iter().enumerate() {
                     if self.invoke(block, vec![item.clone()])?.is_true() {
-                        return Ok(Some(if name.ends_with("index") { Value::Int(index as i128) } else { item }));
+                        return Ok(Some(match name.ends_with("index") {
+                            true => Value::Int(index as i128),
+                            false => item.clone(),
+                        }));
                     }
                 }
                 Value::Nil
@@ -125,23 +133,29 @@ impl Evaluator<'_> {
             ("any?" | "all?" | "none?" | "count" | "one?", []) => self.counted_by(items, name, block)?,
             ("each_with_object", [memo]) => {
                 for item in items {
-                    self.invoke(block, vec![item, memo.clone()])?;
+                    self.invoke(block, vec![item.clone(), memo.clone()])?;
                 }
                 memo.clone()
             }
-            ("inject" | "reduce", []) => self.reduced(items.into_iter(), None, block)?,
-            ("inject" | "reduce", [first]) => self.reduced(items.into_iter(), Some(first.clone()), block)?,
+            ("inject" | "reduce", []) => self.reduced(items, None, block)?,
+            ("inject" | "reduce", [first]) => self.reduced(items, Some(first.clone()), block)?,
             ("sum", []) => {
-                let mapped = self.with_block(items, "map", &[], block)?;
-                let Some(Value::Array(mapped)) = mapped else { return Ok(None) };
-                let mapped = mapped.items.borrow().clone();
-                self.added(mapped, Value::Int(0))?
+                let mapped = self.mapped(items, block)?;
+                self.added(&mapped, Value::Int(0))?
             }
             ("group_by", []) => {
                 let mut groups: IndexMap<Key, Vec<Value>> = IndexMap::new();
                 for item in items {
                     let key = self.invoke(block, vec![item.clone()])?;
-                    groups.entry(self.key(&key)?).or_default().push(item);
+                    self.take(PLACE)?;
+                    let group = match groups.entry(self.key(&key)?) {
+                        Entry::Occupied(group) => group.into_mut(),
+                        Entry::Vacant(group) => {
+                            self.take(ENTRY)?;
+                            group.insert(Vec::new())
+                        }
+                    };
+                    group.push(item.clone());
                 }
                 let mut entries = IndexMap::new();
                 for (key, group) in groups {
@@ -169,11 +183,15 @@ impl Evaluator<'_> {
                 best.map_or(Value::Nil, |(_, item)| item)
             }
             ("uniq", []) => {
-                let mut seen = IndexMap::new();
+                let mut seen = IndexSet::new();
+                let mut kept = self.places(items.len())?;
+                self.take(items.len() * ENTRY)?;
                 for (key, item) in self.keyed(items, block)? {
-                    seen.entry(self.key(&key)?).or_insert(item);
+                    if seen.insert(self.key(&key)?) {
+                        kept.push(item);
+                    }
                 }
-                self.list(seen.into_values().collect())?
+                self.list(kept)?
             }
             ("take_while" | "drop_while", []) => {
                 let mut end = items.len();
@@ -184,34 +202,40 @@ impl Evaluator<'_> {
                     }
                 }
                 let (taken, left) = items.split_at(end);
-                self.list(if name == "take_while" { taken } else { left }.to_vec())?
+                self.copied(if name == "take_while" { taken } else { left })?
             }
             ("to_h", []) => {
-                let mut pairs = Vec::with_capacity(items.len());
-                for item in items {
-                    pairs.push(self.invoke(block, vec![item])?);
-                }
-                self.map_of_pairs(pairs)?
+                let pairs = self.mapped(items, block)?;
+                self.map_of_pairs(&pairs)?
             }
             _ => return Ok(None),
         };
         Ok(Some(found))
     }
 
-    fn chosen(&mut self, items: Vec<Value>, block: &Rc<Closure>, wanted: bool) -> Answer<(Value, Value)> {
+    fn mapped(&mut self, items: &[Value], block: &Rc<Closure>) -> Answer<Vec<Value>> {
+        let mut mapped = self.places(items.len())?;
+        for item in items {
+            mapped.push(self.invoke(block, vec![item.clone()])?);
+        }
+        Ok(mapped)
+    }
+
+    fn chosen(&mut self, items: &[Value], block: &Rc<Closure>, wanted: bool) -> Answer<(Value, Value)> {
         let (mut yes, mut no) = (Vec::new(), Vec::new());
         for item in items {
             let fits = self.invoke(block, vec![item.clone()])?.is_true() == wanted;
-            if fits { &mut yes } else { &mut no }.push(item);
+            self.take(PLACE)?;
+            if fits { &mut yes } else { &mut no }.push(item.clone());
         }
         Ok((self.list(yes)?, self.list(no)?))
     }
 
-    fn counted_by(&mut self, items: Vec<Value>, name: &str, block: &Rc<Closure>) -> Answer {
+    fn counted_by(&mut self, items: &[Value], name: &str, block: &Rc<Closure>) -> Answer {
         let mut count = 0;
         let all = items.len();
         for item in items {
-            let fits = self.invoke(block, vec![item])?.is_true();
+            let fits = self.invoke(block, vec![item.clone()])?.is_true();
             count += usize::from(fits);
             match (name, fits) {
                 ("any?", true) => return Ok(Value::Bool(true)),
@@ -228,15 +252,17 @@ impl Evaluator<'_> {
         })
     }
 
-    fn keyed(&mut self, items: Vec<Value>, block: &Rc<Closure>) -> Answer<Vec<(Value, Value)>> {
+    fn keyed(&mut self, items: &[Value], block: &Rc<Closure>) -> Answer<Vec<(Value, Value)>> {
+        self.take(items.len() * PLACE * 2)?;
         let mut keyed = Vec::with_capacity(items.len());
         for item in items {
-            keyed.push((self.invoke(block, vec![item.clone()])?, item));
+            keyed.push((self.invoke(block, vec![item.clone()])?, item.clone()));
         }
         Ok(keyed)
     }
 
-    fn reduced(&mut self, mut items: std::vec::IntoIter<Value>, first: Option<Value>, block: &Rc<Closure>) -> Answer {
+    fn reduced(&mut self, items: &[Value], first: Option<Value>, block: &Rc<Closure>) -> Answer {
+        let mut items = items.iter().cloned();
         let Some(mut sum) = first.or_else(|| items.next()) else { return Ok(Value::Nil) };
         for item in items {
             sum = self.invoke(block, vec![sum, item])?;
@@ -244,27 +270,27 @@ impl Evaluator<'_> {
         Ok(sum)
     }
 
-    fn added(&mut self, items: Vec<Value>, first: Value) -> Answer {
+    fn added(&mut self, items: &[Value], first: Value) -> Answer {
         let mut sum = first;
         for item in items {
             // Ruby corrects sums of fractions for what is lost.
             if matches!(item, Value::Float(_)) {
                 return self.refuse("a sum of numbers with fractions");
             }
-            sum = self.call_method(&sum, "+", vec![item].into(), None)?;
+            sum = self.call_method(&sum, "+", vec![item.clone()].into(), None)?;
         }
         Ok(sum)
     }
 
-    fn without_block(&mut self, items: Vec<Value>, name: &str, values: &[Value]) -> Answer<Option<Value>> {
+    fn without_block(&mut self, items: &[Value], name: &str, values: &[Value]) -> Answer<Option<Value>> {
         let count = items.len();
         let some = |some: &i128| usize::try_from(*some).unwrap_or(count).min(count);
         let found = match (name, values) {
-            ("first", []) => items.into_iter().next().unwrap_or(Value::Nil),
-            ("first" | "take", [Value::Int(number @ 0..)]) => self.list(items[..some(number)].to_vec())?,
-            ("drop", [Value::Int(number @ 0..)]) => self.list(items[some(number)..].to_vec())?,
+            ("first", []) => items.first().cloned().unwrap_or(Value::Nil),
+            ("first" | "take", [Value::Int(number @ 0..)]) => self.copied(&items[..some(number)])?,
+            ("drop", [Value::Int(number @ 0..)]) => self.copied(&items[some(number)..])?,
             ("include?" | "member?", [value]) => {
-                for item in &items {
+                for item in items {
                     if self.equal(item, value)? {
                         return Ok(Some(Value::Bool(true)));
                     }
@@ -278,56 +304,58 @@ impl Evaluator<'_> {
             ("count", []) => Value::Int(count as i128),
             ("count", [value]) => {
                 let mut count = 0;
-                for item in &items {
+                for item in items {
                     count += i128::from(self.equal(item, value)?);
                 }
                 Value::Int(count)
             }
             ("inject" | "reduce", [Value::Symbol(operator)]) => {
-                self.reduced(items.into_iter(), None, &Rc::new(Closure::Name(operator.clone())))?
+                self.reduced(items, None, &Rc::new(Closure::Name(operator.name().clone())))?
             }
             ("inject" | "reduce", [first, Value::Symbol(operator)]) => {
-                self.reduced(items.into_iter(), Some(first.clone()), &Rc::new(Closure::Name(operator.clone())))?
+                self.reduced(items, Some(first.clone()), &Rc::new(Closure::Name(operator.name().clone())))?
             }
             ("sum", []) => self.added(items, Value::Int(0))?,
             ("sum", [first]) => self.added(items, first.clone())?,
             ("sort", []) => {
-                let sorted = self.sorted(items.into_iter().map(|item| (item.clone(), item)).collect())?;
+                self.take(items.len() * PLACE * 2)?;
+                let sorted = self.sorted(items.iter().map(|item| (item.clone(), item.clone())).collect())?;
                 self.list(sorted)?
             }
             ("min" | "max", []) => {
-                let mut items = items.into_iter();
+                let mut items = items.iter();
                 let Some(mut best) = items.next() else { return Ok(Some(Value::Nil)) };
                 for item in items {
-                    let order = self.order(&item, &best)?;
+                    let order = self.order(item, best)?;
                     if (name == "min" && order.is_lt()) || (name == "max" && order.is_gt()) {
                         best = item;
                     }
                 }
-                best
+                best.clone()
             }
-            ("to_a" | "entries", []) => self.list(items)?,
+            ("to_a" | "entries", []) => self.copied(items)?,
             ("to_h", []) => self.map_of_pairs(items)?,
             ("zip", [Value::Array(other)]) => {
-                let other = other.items.borrow().clone();
-                let mut pairs = Vec::with_capacity(count);
-                for (index, item) in items.into_iter().enumerate() {
-                    pairs.push(self.list(vec![item, other.get(index).cloned().unwrap_or(Value::Nil)])?);
+                let other = other.items();
+                let mut pairs = self.places(count)?;
+                for (index, item) in items.iter().enumerate() {
+                    pairs.push(self.list(vec![item.clone(), other.get(index).cloned().unwrap_or(Value::Nil)])?);
                 }
                 self.list(pairs)?
             }
             ("tally", []) => {
+                self.take(items.len() * ENTRY)?;
                 let mut counts: IndexMap<Key, i128> = IndexMap::new();
-                for item in &items {
+                for item in items {
                     *counts.entry(self.key(item)?).or_default() += 1;
                 }
                 self.map(counts.into_iter().map(|(key, count)| (key, Value::Int(count))).collect())?
             }
             ("grep" | "grep_v", [pattern]) => {
-                let mut kept = Vec::new();
+                let mut kept = self.places(items.len())?;
                 for item in items {
-                    if self.case_equal(pattern, &item)? == (name == "grep") {
-                        kept.push(item);
+                    if self.case_equal(pattern, item)? == (name == "grep") {
+                        kept.push(item.clone());
                     }
                 }
                 self.list(kept)?
@@ -337,11 +365,12 @@ impl Evaluator<'_> {
         Ok(Some(found))
     }
 
-    pub(crate) fn map_of_pairs(&mut self, pairs: Vec<Value>) -> Answer {
+    pub(crate) fn map_of_pairs(&mut self, pairs: &[Value]) -> Answer {
+        self.take(pairs.len() * ENTRY)?;
         let mut entries = IndexMap::with_capacity(pairs.len());
         for pair in pairs {
-            let pair = match &pair {
-                Value::Array(pair) => pair.items.borrow().clone(),
+            let pair = match pair {
+                Value::Array(pair) => pair.items(),
                 other => return self.refuse(format!("a map from {}", other.class_name())),
             };
             let [key, value] = pair.as_slice() else { return self.refuse("a map from such pairs") };

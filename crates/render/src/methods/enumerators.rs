@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use crate::evaluate::{Answer, Arguments, Closure, Evaluator};
+use crate::memory::Kept;
 use crate::value::{Enumerator, Value};
 
 pub(crate) const NAMES: &[&str] = &["with_index", "each_with_index", "with_object", "each_slice", "each_cons"];
@@ -12,44 +13,47 @@ impl Evaluator<'_> {
     pub(crate) fn enumerator(
         &mut self,
         origin: &Value,
-        items: &[Value],
+        items: &Rc<Vec<Value>>,
         name: &str,
         values: &[Value],
     ) -> Answer<Option<Value>> {
         let (of, items) = match (name, values) {
-            ("each" | "each_entry", []) => ("each", items.to_vec()),
-            ("map" | "collect", []) => ("map", items.to_vec()),
-            ("select" | "filter", []) if matches!(origin, Value::Array(_)) => ("select", items.to_vec()),
+            ("each" | "each_entry", []) => ("each", Rc::clone(items)),
+            ("map" | "collect", []) => ("map", Rc::clone(items)),
+            ("select" | "filter", []) if matches!(origin, Value::Array(_)) => ("select", Rc::clone(items)),
             ("each_with_index", []) => {
-                let mut pairs = Vec::with_capacity(items.len());
+                let mut pairs = self.places(items.len())?;
                 for (index, item) in items.iter().enumerate() {
                     pairs.push(self.list(vec![item.clone(), Value::Int(index as i128)])?);
                 }
-                ("each", pairs)
+                ("each", pairs.into())
             }
             ("each_slice" | "each_cons", [Value::Int(size @ 1..)]) => {
                 let size = usize::try_from(*size).unwrap_or(usize::MAX);
-                let mut parts = Vec::new();
-                let slices: Vec<&[Value]> =
-                    if name == "each_slice" { items.chunks(size).collect() } else { items.windows(size).collect() };
-                for slice in slices {
-                    parts.push(self.list(slice.to_vec())?);
+                let mut parts = self.places(items.len())?;
+                if name == "each_slice" {
+                    for slice in items.chunks(size) {
+                        parts.push(self.copied(slice)?);
+                    }
+                } else {
+                    for slice in items.windows(size) {
+                        parts.push(self.copied(slice)?);
+                    }
                 }
-                ("each", parts)
+                ("each", parts.into())
             }
             _ => return Ok(None),
         };
         if items.iter().any(|item| matches!(item, Value::Enumerator(_))) {
             return self.refuse("an enumerator of enumerators");
         }
-        self.take(items.len() * 32 + 64)?;
         let indexed = name == "each_with_index";
-        Ok(Some(Value::Enumerator(Rc::new(Enumerator { items, of, indexed, origin: origin.clone() }))))
+        self.keep(Enumerator { items, of, indexed, origin: origin.clone() }).map(Value::Enumerator).map(Some)
     }
 
     pub(crate) fn enumerator_method(
         &mut self,
-        enumerator: &Rc<Enumerator>,
+        enumerator: &Kept<Enumerator>,
         name: &str,
         arguments: &Arguments,
         block: Option<&Rc<Closure>>,
@@ -65,7 +69,7 @@ impl Evaluator<'_> {
         }
         match (from, enumerator.of, block) {
             (Some(from), of, Some(block)) => {
-                let mut answers = Vec::with_capacity(items.len());
+                let mut answers = self.places(items.len())?;
                 for (index, item) in items.iter().enumerate() {
                     let answer = self.invoke(block, vec![item.clone(), Value::Int(from + index as i128)])?;
                     match of {
@@ -77,21 +81,22 @@ impl Evaluator<'_> {
                 if of == "each" { Ok(Some(enumerator.origin.clone())) } else { self.list(answers).map(Some) }
             }
             (Some(from), "each", None) => {
-                let mut pairs = Vec::with_capacity(items.len());
+                let mut pairs = self.places(items.len())?;
                 for (index, item) in items.iter().enumerate() {
                     pairs.push(self.list(vec![item.clone(), Value::Int(from + index as i128)])?);
                 }
                 let origin = enumerator.origin.clone();
-                Ok(Some(Value::Enumerator(Rc::new(Enumerator { items: pairs, of: "each", indexed: true, origin }))))
+                let pairs = Enumerator { items: pairs.into(), of: "each", indexed: true, origin };
+                self.keep(pairs).map(Value::Enumerator).map(Some)
             }
             (None, "each", Some(block)) if name == "each" => {
-                for item in items {
+                for item in items.iter() {
                     self.invoke(block, vec![item.clone()])?;
                 }
                 Ok(Some(enumerator.origin.clone()))
             }
             (None, "each", _) if !matches!(name, "size" | "inspect" | "to_s" | "==" | "to_json") => {
-                self.enumerable(items.clone(), name, arguments, block)
+                self.enumerable(items, name, arguments, block)
             }
             _ => Ok(None),
         }

@@ -1,7 +1,8 @@
 //! `format`, as far as templates use it: `%s`, `%d`, `%x`, `%f` and `%<name>s`, with width and precision.
 
 use crate::evaluate::{Answer, Evaluator};
-use crate::value::{Key, Value};
+use crate::memory::LARGEST_TEXT;
+use crate::value::Value;
 
 /// One `%…` of a format.
 #[derive(Default)]
@@ -21,7 +22,7 @@ impl Evaluator<'_> {
         let mut by_name = false;
         while let Some(letter) = letters.next() {
             if letter != '%' {
-                text.push(letter);
+                self.write_letter(&mut text, letter)?;
                 continue;
             }
             let mut directive = Directive::default();
@@ -33,7 +34,9 @@ impl Evaluator<'_> {
                     Some('+') => directive.plus = true,
                     Some(digit @ '0'..='9') => {
                         directive.width = directive.width * 10 + digit.to_digit(10).unwrap_or(0) as usize;
-                        self.take(directive.width)?;
+                        if directive.width > LARGEST_TEXT {
+                            return self.take(usize::MAX).map(|()| text);
+                        }
                     }
                     Some('.') => {
                         let mut precision = 0_usize;
@@ -57,14 +60,13 @@ impl Evaluator<'_> {
                 }
             };
             if kind == '%' {
-                text.push('%');
+                self.write(&mut text, "%")?;
                 continue;
             }
             let Some(value) = named.or_else(|| next.next().cloned()) else {
                 return self.refuse("a format without values");
             };
-            let part = self.directed(&directive, kind, &value)?;
-            text.push_str(&part);
+            self.directed(&directive, kind, &value, &mut text)?;
         }
         // Too many values are an error only when Ruby is asked to look for errors.
         if !by_name && next.next().is_some() {
@@ -75,7 +77,7 @@ impl Evaluator<'_> {
 
     fn named(&mut self, values: &[Value], name: &str) -> Answer {
         let found = match values {
-            [Value::Hash(map)] => map.entries.borrow().get(&Key::Symbol(name.into())).cloned(),
+            [Value::Hash(map)] => map.member(name),
             _ => None,
         };
         match found {
@@ -84,7 +86,7 @@ impl Evaluator<'_> {
         }
     }
 
-    fn directed(&mut self, directive: &Directive, kind: char, value: &Value) -> Answer<String> {
+    fn directed(&mut self, directive: &Directive, kind: char, value: &Value, text: &mut String) -> Answer<()> {
         let sign = |negative: bool| match (negative, directive.plus) {
             (true, _) => "-",
             (false, true) => "+",
@@ -93,8 +95,11 @@ impl Evaluator<'_> {
         let (sign, body) = match (kind, value) {
             ('s', value) if !directive.zero && !directive.plus => {
                 let shown = self.display(value)?;
-                let cut = directive.precision.map(|precision| shown.chars().take(precision).collect());
-                ("", cut.unwrap_or(shown))
+                let cut = directive.precision.and_then(|precision| shown.char_indices().nth(precision));
+                if let Some((end, _)) = cut {
+                    return self.padded(directive, "", &shown[..end], text);
+                }
+                return self.padded(directive, "", &shown, text);
             }
             ('d' | 'i', Value::Int(int)) if directive.precision.is_none() => {
                 (sign(*int < 0), int.unsigned_abs().to_string())
@@ -112,12 +117,22 @@ impl Evaluator<'_> {
             }
             _ => return self.refuse(format!("'%{kind}' of {}", value.class_name())),
         };
+        self.padded(directive, sign, &body, text)
+    }
+
+    fn padded(&mut self, directive: &Directive, sign: &str, body: &str, text: &mut String) -> Answer<()> {
         let missing = directive.width.saturating_sub(sign.len() + body.chars().count());
-        self.take(missing)?;
-        Ok(match (directive.left, directive.zero) {
-            (true, _) => format!("{sign}{body}{}", " ".repeat(missing)),
-            (false, true) => format!("{sign}{}{body}", "0".repeat(missing)),
-            (false, false) => format!("{}{sign}{body}", " ".repeat(missing)),
-        })
+        if !directive.left && !directive.zero {
+            self.write_times(text, " ", missing)?;
+        }
+        self.write(text, sign)?;
+        if !directive.left && directive.zero {
+            self.write_times(text, "0", missing)?;
+        }
+        self.write(text, body)?;
+        if directive.left {
+            self.write_times(text, " ", missing)?;
+        }
+        Ok(())
     }
 }

@@ -53,8 +53,9 @@ impl Evaluator<'_> {
             ("raise", values) => self.raised(values),
             ("abort", [Value::Str(message)]) => self.raise("SystemExit", message.get()),
             ("require", [library]) => match library.as_text() {
-                Some(library) if LIBRARIES.contains(&library.as_str()) => Ok(Value::Bool(false)),
-                library => self.refuse(format!("the library '{}'", library.unwrap_or_default())),
+                Some(library) if LIBRARIES.contains(&&*library) => Ok(Value::Bool(false)),
+                Some(library) => self.refuse(format!("the library '{library}'")),
+                None => self.refuse("the library ''"),
             },
             ("format" | "sprintf", [Value::Str(template), values @ ..]) => {
                 let template = template.get();
@@ -98,7 +99,7 @@ impl Evaluator<'_> {
 
     fn raised(&mut self, values: &[Value]) -> Answer {
         let failure = match values {
-            [Value::Str(message)] => Failure { class: "RuntimeError", message: message.get(), line: 0, name: None },
+            [Value::Str(message)] => self.failure("RuntimeError", message.get())?,
             [Value::Error(error)] => (**error).clone(),
             [Value::Class(class)] => self.new_error(class, None)?,
             [Value::Class(class), message] => self.new_error(class, Some(message))?,
@@ -114,7 +115,7 @@ impl Evaluator<'_> {
             return self.refuse(format!("'raise' of {class}"));
         }
         let message = match message {
-            None => class.to_owned(),
+            None => self.content(class)?,
             Some(Value::Str(message)) => message.get(),
             Some(other) => return self.refuse(format!("an error with a message of class {}", other.class_name())),
         };

@@ -25,6 +25,11 @@ pub(crate) mod yaml;
 
 /// All names of methods.
 pub(crate) fn is_known(name: &str) -> bool {
+    names().any(|known| known == name)
+}
+
+/// Several classes may have the same.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     let lists = [
         array_changes::NAMES,
         arrays::NAMES,
@@ -41,5 +46,5 @@ pub(crate) fn is_known(name: &str) -> bool {
         text_changes::NAMES,
         text_patterns::NAMES,
     ];
-    lists.iter().any(|names| names.contains(&name))
+    lists.into_iter().flatten().copied()
 }

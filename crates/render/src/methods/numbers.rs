@@ -108,13 +108,13 @@ impl Evaluator<'_> {
                     None => None,
                 }
             }
-            ("times" | "upto" | "downto", _) => return self.counted(int, name, arguments, block),
+            ("times" | "upto" | "downto", _) => return self.stepped(int, name, arguments, block),
             _ => None,
         };
         Ok(found)
     }
 
-    fn counted(
+    fn stepped(
         &mut self,
         int: i128,
         name: &str,
@@ -129,7 +129,7 @@ impl Evaluator<'_> {
         };
         let Some(block) = block else {
             let numbers = self.numbers(from, to, step)?;
-            return self.enumerator(&Value::Int(int), &numbers, "each", &[]);
+            return self.enumerator(&Value::Int(int), &numbers.into(), "each", &[]);
         };
         let mut at = from;
         while (step > 0 && at <= to) || (step < 0 && at >= to) {
@@ -142,8 +142,9 @@ impl Evaluator<'_> {
     pub(crate) fn numbers(&mut self, from: i128, to: i128, step: i128) -> Answer<Vec<Value>> {
         let count = usize::try_from(((to - from) / step + 1).max(0)).unwrap_or(usize::MAX);
         self.work(count)?;
-        self.take(count.saturating_mul(32))?;
-        Ok((0..count).map(|index| Value::Int(from + step * index as i128)).collect())
+        let mut numbers = self.places(count)?;
+        numbers.extend((0..count).map(|index| Value::Int(from + step * index as i128)));
+        Ok(numbers)
     }
 
     pub(crate) fn float_method(&mut self, float: f64, name: &str, arguments: &Arguments) -> Answer<Option<Value>> {

@@ -4,7 +4,8 @@ use std::rc::Rc;
 
 use super::common::unlisted;
 use crate::evaluate::{Answer, Arguments, Closure, Evaluator};
-use crate::value::{Key, Struct, Value};
+use crate::memory::Kept;
+use crate::value::{Struct, Value};
 
 pub(crate) const NAMES: &[&str] =
     &["marshal_dump", "to_h", "[]", "respond_to?", "dig", "each_pair", "methods", "send", "public_send", "table"];
@@ -97,45 +98,44 @@ const BUILT_IN: &[&str] = &[
 impl Evaluator<'_> {
     pub(crate) fn struct_method(
         &mut self,
-        object: &Rc<Struct>,
+        object: &Kept<Struct>,
         receiver: &Value,
         name: &str,
         arguments: Arguments,
         block: Option<Rc<Closure>>,
     ) -> Answer {
         let values = arguments.values.as_slice();
-        let member = |name: &str| object.table.entries.borrow().get(&Key::Symbol(name.into())).cloned();
+        let member = |name: &str| object.table.member(name);
         let is_protected = name.ends_with('!') || (object.of_spec && name == "methods");
         if let (Some(value), [], false) = (member(name), values, is_protected) {
             return Ok(value);
         }
         match (name, values) {
-            ("methods", [Value::Bool(false)]) if object.of_spec => {
-                let names = object.table.entries.borrow().keys().map(|key| self.heap.value(key)).collect();
-                self.list(names)
+            ("methods", [Value::Bool(false)]) if object.of_spec => self.keys_of(&object.table),
+            ("send" | "public_send", [asked @ (Value::Str(_) | Value::Symbol(_)), rest @ ..]) => {
+                let Some(name) = asked.as_name() else { return self.refuse(unlisted(name, receiver)) };
+                let rest = self.copy(rest)?;
+                self.struct_method(object, receiver, &name, rest.into(), block)
             }
-            ("send" | "public_send", [name, rest @ ..]) if name.as_name().is_some() => {
-                let name = name.as_name().unwrap_or_default();
-                self.struct_method(object, receiver, &name, rest.to_vec().into(), block)
+            ("marshal_dump", []) => Ok(Value::Hash(object.table.clone())),
+            ("to_h", []) if block.is_none() => self.copied_map(&object.table).map(Value::Hash),
+            ("[]", [name @ (Value::Str(_) | Value::Symbol(_))]) => {
+                Ok(name.as_name().and_then(|name| member(&name)).unwrap_or(Value::Nil))
             }
-            ("marshal_dump", []) => Ok(Value::Hash(Rc::clone(&object.table))),
-            ("to_h", []) if block.is_none() => self.map(object.table.entries.borrow().clone()),
-            ("[]", [name]) if name.as_name().is_some() => {
-                Ok(member(&name.as_name().unwrap_or_default()).unwrap_or(Value::Nil))
-            }
-            ("dig", [name, rest @ ..]) if name.as_name().is_some() => {
-                let found = member(&name.as_name().unwrap_or_default()).unwrap_or(Value::Nil);
+            ("dig", [name @ (Value::Str(_) | Value::Symbol(_)), rest @ ..]) => {
+                let found = name.as_name().and_then(|name| member(&name)).unwrap_or(Value::Nil);
                 if rest.is_empty() || found.is_nil() {
                     return Ok(found);
                 }
-                self.call_method(&found, "dig", rest.to_vec().into(), None)
+                let rest = self.copy(rest)?;
+                self.call_method(&found, "dig", rest.into(), None)
             }
-            ("respond_to?", [name]) if name.as_name().is_some() => {
-                let name = name.as_name().unwrap_or_default();
-                let known = BUILT_IN.contains(&name.as_str()) || super::is_known(&name);
+            ("respond_to?", [asked @ (Value::Str(_) | Value::Symbol(_))]) => {
+                let Some(name) = asked.as_name() else { return self.refuse(unlisted(name, receiver)) };
+                let known = BUILT_IN.contains(&&*name) || super::is_known(&name);
                 match member(&name) {
                     Some(_) => Ok(Value::Bool(true)),
-                    None if known => self.refuse(format!("'respond_to?' with '{name}'")),
+                    None if known => self.refuse(format!("'respond_to?' with '{}'", &*name)),
                     None => Ok(Value::Bool(false)),
                 }
             }

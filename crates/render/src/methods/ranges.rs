@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use crate::evaluate::{Answer, Arguments, Closure, Evaluator};
+use crate::memory::Kept;
 use crate::value::{Span, Value};
 
 pub(crate) const NAMES: &[&str] = &[
@@ -25,7 +26,7 @@ pub(crate) const NAMES: &[&str] = &[
 impl Evaluator<'_> {
     pub(crate) fn range_method(
         &mut self,
-        range: &Rc<Span>,
+        range: &Kept<Span>,
         name: &str,
         arguments: &Arguments,
         block: Option<&Rc<Closure>>,
@@ -47,21 +48,21 @@ impl Evaluator<'_> {
             ("each" | "each_with_index" | "reverse_each" | "each_slice", values) => {
                 let elements = self.elements(range)?;
                 let Some(block) = block else {
-                    return self.enumerator(&Value::Range(Rc::clone(range)), &elements, name, values);
+                    return self.enumerator(&Value::Range(range.clone()), &elements.into(), name, values);
                 };
-                let done = self.each(elements, name, values, block)?;
-                return Ok(done.then(|| Value::Range(Rc::clone(range))));
+                let done = self.each(&elements, name, values, block)?;
+                return Ok(done.then(|| Value::Range(range.clone())));
             }
             ("to_s" | "==" | "!=" | "nil?" | "inspect", _) => return Ok(None),
             _ => {
-                let elements = self.elements(range)?;
+                let elements = self.elements(range)?.into();
                 if block.is_none()
                     && let Some(value) =
-                        self.enumerator(&Value::Range(Rc::clone(range)), &elements, name, &arguments.values)?
+                        self.enumerator(&Value::Range(range.clone()), &elements, name, &arguments.values)?
                 {
                     return Ok(Some(value));
                 }
-                return self.enumerable(elements, name, arguments, block);
+                return self.enumerable(&elements, name, arguments, block);
             }
         };
         Ok(Some(found))

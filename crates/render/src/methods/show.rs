@@ -1,60 +1,100 @@
 //! Values as text: `to_s` and `inspect`, where all versions of Ruby write the same.
 
 use crate::evaluate::{Answer, Evaluator};
+use crate::memory::Content;
 use crate::value::{DEEPEST_DATA, Value};
 
 impl Evaluator<'_> {
     /// `to_s`
-    pub(crate) fn display(&mut self, value: &Value) -> Answer<String> {
-        let text = match value {
-            Value::Nil => String::new(),
-            Value::Bool(value) => value.to_string(),
-            Value::Int(value) => value.to_string(),
+    pub(crate) fn display(&mut self, value: &Value) -> Answer<Content> {
+        match value {
+            Value::Nil => self.content(""),
+            Value::Bool(value) => self.content(if *value { "true" } else { "false" }),
+            Value::Int(value) => self.content(value.to_string()),
             Value::Float(value) => match float(*value) {
-                Some(text) => text,
-                None => return self.refuse("a number that is written in several ways"),
+                Some(text) => self.content(text),
+                None => self.refuse("a number that is written in several ways"),
             },
-            Value::Str(text) => text.get(),
-            Value::Symbol(name) => name.to_string(),
-            Value::Error(error) => error.message.clone(),
-            Value::Class(name) if !name.starts_with("Unknown") => (*name).to_owned(),
+            Value::Str(text) => Ok(text.get()),
+            Value::Symbol(name) => self.content(&**name),
+            Value::Error(error) => Ok(error.message.clone()),
+            Value::Class(name) if !name.starts_with("Unknown") => self.content(*name),
             Value::Range(range) => {
-                let dots = if range.exclusive { "..." } else { ".." };
-                format!("{}{dots}{}", self.display(&range.from)?, self.display(&range.to)?)
+                let mut text = String::new();
+                let (from, to) = (self.display(&range.from)?, self.display(&range.to)?);
+                self.write(&mut text, &from)?;
+                self.write(&mut text, if range.exclusive { "..." } else { ".." })?;
+                self.write(&mut text, &to)?;
+                self.content(text)
             }
-            other => self.inspect(other, 0)?,
-        };
-        self.take(text.len())?;
+            other => {
+                let text = self.inspected(other)?;
+                self.content(text)
+            }
+        }
+    }
+
+    pub(crate) fn inspected(&mut self, value: &Value) -> Answer<String> {
+        let mut text = String::new();
+        self.inspect(value, 0, &mut text)?;
         Ok(text)
     }
 
-    pub(crate) fn inspect(&mut self, value: &Value, depth: usize) -> Answer<String> {
+    /// Writes as `inspect` does.
+    fn inspect(&mut self, value: &Value, depth: usize, text: &mut String) -> Answer<()> {
         self.work(1)?;
         if depth > DEEPEST_DATA {
             return self.refuse("data that is nested this deeply");
         }
-        let text = match value {
-            Value::Nil => "nil".to_owned(),
-            Value::Bool(_) | Value::Int(_) | Value::Float(_) => self.display(value)?,
-            Value::Str(text) => match quoted(&text.content.borrow()) {
-                Some(text) => text,
-                None => return self.refuse("'inspect' of this string"),
-            },
-            Value::Symbol(name) if is_plain(name) => format!(":{name}"),
-            Value::Array(list) => {
-                let items = list.items.borrow().clone();
-                let mut shown = Vec::with_capacity(items.len());
-                for item in &items {
-                    shown.push(self.inspect(item, depth + 1)?);
-                }
-                format!("[{}]", shown.join(", "))
+        match value {
+            Value::Nil => self.write(text, "nil"),
+            Value::Bool(_) | Value::Int(_) | Value::Float(_) => {
+                let shown = self.display(value)?;
+                self.write(text, &shown)
             }
-            Value::Hash(map) if map.entries.borrow().is_empty() => "{}".to_owned(),
-            Value::Hash(_) => return self.refuse("'inspect' of a map, which differs between versions of Ruby"),
-            other => return self.refuse(format!("'inspect' of {}", other.class_name())),
-        };
-        self.take(text.len())?;
-        Ok(text)
+            Value::Str(content) => self.quoted(&content.get(), text),
+            Value::Symbol(name) if is_plain(name) => {
+                self.write(text, ":")?;
+                self.write(text, name)
+            }
+            Value::Array(list) => {
+                self.write(text, "[")?;
+                for (index, item) in list.items().iter().enumerate() {
+                    if index > 0 {
+                        self.write(text, ", ")?;
+                    }
+                    self.inspect(item, depth + 1, text)?;
+                }
+                self.write(text, "]")
+            }
+            Value::Hash(map) if map.len() == 0 => self.write(text, "{}"),
+            Value::Hash(_) => self.refuse("'inspect' of a map, which differs between versions of Ruby"),
+            other => self.refuse(format!("'inspect' of {}", other.class_name())),
+        }
+    }
+
+    /// Writes a string in quotes. Letters beyond ASCII depend on Ruby's settings.
+    fn quoted(&self, content: &str, text: &mut String) -> Answer<()> {
+        self.write(text, "\"")?;
+        let mut plain = 0;
+        for (at, letter) in content.char_indices() {
+            let escaped = match letter {
+                '"' => "\\\"",
+                '\\' => "\\\\",
+                '\n' => "\\n",
+                '\t' => "\\t",
+                '\r' => "\\r",
+                '\u{1b}' => "\\e",
+                '#' if content[at + 1..].starts_with(['{', '$', '@']) => "\\#",
+                ' '..='~' => continue,
+                _ => return self.refuse("'inspect' of this string"),
+            };
+            self.write(text, &content[plain..at])?;
+            self.write(text, escaped)?;
+            plain = at + 1;
+        }
+        self.write(text, &content[plain..])?;
+        self.write(text, "\"")
     }
 }
 
@@ -82,27 +122,6 @@ pub(crate) fn float(value: f64) -> Option<String> {
             Some(format!("{mantissa}e{sign}{:02}", exponent.abs()))
         }
     }
-}
-
-/// A string in quotes. Letters beyond ASCII depend on Ruby's settings.
-fn quoted(text: &str) -> Option<String> {
-    let mut quoted = String::from("\"");
-    let mut letters = text.chars().peekable();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '"' => quoted.push_str("\\\""),
-            '\\' => quoted.push_str("\\\\"),
-            '\n' => quoted.push_str("\\n"),
-            '\t' => quoted.push_str("\\t"),
-            '\r' => quoted.push_str("\\r"),
-            '\u{1b}' => quoted.push_str("\\e"),
-            '#' if matches!(letters.peek(), Some('{' | '$' | '@')) => quoted.push_str("\\#"),
-            ' '..='~' => quoted.push(letter),
-            _ => return None,
-        }
-    }
-    quoted.push('"');
-    Some(quoted)
 }
 
 fn is_plain(name: &str) -> bool {

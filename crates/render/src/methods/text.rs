@@ -1,11 +1,11 @@
 //! Strings and symbols: what can be asked of them.
 
 use std::rc::Rc;
-use std::sync::Arc;
 
 use super::kernel::decimal;
 use crate::evaluate::{Answer, Arguments, Closure, Evaluator};
-use crate::value::{Text, Value};
+use crate::memory::{Content, Kept, Symbol, Text};
+use crate::value::Value;
 
 pub(crate) const NAMES: &[&str] = &[
     "+",
@@ -45,7 +45,7 @@ pub(crate) const NAMES: &[&str] = &[
 impl Evaluator<'_> {
     pub(crate) fn text_method(
         &mut self,
-        text: &Rc<Text>,
+        text: &Kept<Text>,
         name: &str,
         arguments: &Arguments,
         block: Option<&Rc<Closure>>,
@@ -53,14 +53,12 @@ impl Evaluator<'_> {
         let content = text.get();
         self.work(content.len() / 64)?;
         if let ("each_line" | "each_char", [], Some(block)) = (name, arguments.values.as_slice(), block) {
-            let parts: Vec<&str> = match name {
-                "each_line" => content.split_inclusive('\n').collect(),
-                _ => content.split_inclusive(|_: char| true).collect(),
-            };
-            for part in parts {
-                self.invoke(block, vec![Value::text(part)])?;
+            let by_line = name == "each_line";
+            for part in content.split_inclusive(|letter| !by_line || letter == '\n') {
+                let part = self.text(part)?;
+                self.invoke(block, vec![part])?;
             }
-            return Ok(Some(Value::Str(Rc::clone(text))));
+            return Ok(Some(Value::Str(text.clone())));
         }
         if let Some(value) = self.asked_of_text(&content, name, arguments, block)? {
             return Ok(Some(value));
@@ -73,20 +71,24 @@ impl Evaluator<'_> {
 
     fn asked_of_text(
         &mut self,
-        content: &str,
+        content: &Content,
         name: &str,
         arguments: &Arguments,
         block: Option<&Rc<Closure>>,
     ) -> Answer<Option<Value>> {
         let found = match (name, arguments.values.as_slice()) {
-            ("+", [Value::Str(other)]) => self.text(format!("{content}{other}"))?,
+            ("+", [Value::Str(other)]) => {
+                let both = self.both(content, &other.get())?;
+                self.text(both)?
+            }
             ("*", [Value::Int(times)]) if *times >= 0 => {
                 let times = usize::try_from(*times).unwrap_or(usize::MAX);
-                self.take(content.len().saturating_mul(times))?;
-                Value::text(content.repeat(times))
+                let mut text = String::new();
+                self.write_times(&mut text, content, times)?;
+                self.text(text)?
             }
             ("%", [Value::Array(values)]) => {
-                let values = values.items.borrow().clone();
+                let values = values.items();
                 let text = self.formatted(content, &values)?;
                 self.text(text)?
             }
@@ -95,20 +97,20 @@ impl Evaluator<'_> {
                 self.text(text)?
             }
             ("<" | ">" | "<=" | ">=", [Value::Str(other)]) => {
-                let order = content.cmp(other.content.borrow().as_str());
+                let order = content.as_str().cmp(&other.get());
                 Value::Bool(super::numbers::holds(name, order))
             }
             ("length" | "size", []) => Value::Int(content.chars().count() as i128),
             ("bytesize", []) => Value::Int(content.len() as i128),
             ("empty?", []) => Value::Bool(content.is_empty()),
-            ("include?", [Value::Str(part)]) => Value::Bool(content.contains(part.content.borrow().as_str())),
+            ("include?", [Value::Str(part)]) => Value::Bool(content.contains(&*part.get())),
             ("start_with?", parts) if parts.iter().all(|part| matches!(part, Value::Str(_))) => {
-                Value::Bool(parts.iter().filter_map(Value::as_text).any(|part| content.starts_with(&part)))
+                Value::Bool(parts.iter().filter_map(Value::as_text).any(|part| content.starts_with(&*part)))
             }
             ("end_with?", parts) if parts.iter().all(|part| matches!(part, Value::Str(_))) => {
-                Value::Bool(parts.iter().filter_map(Value::as_text).any(|part| content.ends_with(&part)))
+                Value::Bool(parts.iter().filter_map(Value::as_text).any(|part| content.ends_with(&*part)))
             }
-            ("[]" | "slice", [Value::Str(part)]) => match content.contains(part.content.borrow().as_str()) {
+            ("[]" | "slice", [Value::Str(part)]) => match content.contains(&*part.get()) {
                 true => self.text(part.get())?,
                 false => Value::Nil,
             },
@@ -123,12 +125,12 @@ impl Evaluator<'_> {
                     None => Value::Nil,
                 }
             }
-            ("index", [Value::Str(part)]) => match content.find(part.content.borrow().as_str()) {
+            ("index", [Value::Str(part)]) => match content.find(&*part.get()) {
                 Some(at) => Value::Int(content[..at].chars().count() as i128),
                 None => Value::Nil,
             },
-            ("to_sym" | "intern", []) => Value::Symbol(content.into()),
-            ("to_str", []) => self.text(content)?,
+            ("to_sym" | "intern", []) => self.symbol(content)?,
+            ("to_str", []) => self.text(content.clone())?,
             ("to_i", []) => match leading_int(content) {
                 Some(value) => Value::Int(value),
                 None => return self.refuse("'to_i' of this string"),
@@ -137,21 +139,13 @@ impl Evaluator<'_> {
                 Some(value) => Value::Float(value),
                 None => return self.refuse("'to_f' of this string"),
             },
-            ("chars", []) if block.is_none() => {
-                self.take(content.len() * 64)?;
-                let letters = content.chars().map(Value::text).collect();
-                self.list(letters)?
-            }
-            ("lines", []) if block.is_none() => {
-                let lines = content.split_inclusive('\n').map(Value::text).collect();
-                self.take(content.len() * 64)?;
-                self.list(lines)?
-            }
+            ("chars", []) if block.is_none() => self.texts(content.split_inclusive(|_| true))?,
+            ("lines", []) if block.is_none() => self.texts(content.split_inclusive('\n'))?,
             ("split", []) => self.split(content, None, 0)?,
             ("split", [Value::Str(by)]) => self.split(content, Some(&by.get()), 0)?,
             ("split", [Value::Str(by), Value::Int(limit)]) => self.split(content, Some(&by.get()), *limit)?,
-            ("casecmp?", [Value::Str(other)]) if content.is_ascii() && other.content.borrow().is_ascii() => {
-                Value::Bool(content.eq_ignore_ascii_case(&other.content.borrow()))
+            ("casecmp?", [Value::Str(other)]) if content.is_ascii() && other.get().is_ascii() => {
+                Value::Bool(content.eq_ignore_ascii_case(&other.get()))
             }
             ("hex", []) => match i128::from_str_radix(content.strip_prefix("0x").unwrap_or(content), 16) {
                 Ok(value) if !content.starts_with(['-', '+']) => Value::Int(value),
@@ -177,42 +171,42 @@ impl Evaluator<'_> {
         }
         let skip = usize::try_from(start).unwrap_or(usize::MAX);
         let take = usize::try_from(length).unwrap_or(usize::MAX);
-        let part: String = content.chars().skip(skip).take(take).collect();
-        self.text(part)
+        let mut ends = content.char_indices().map(|(at, _)| at).skip(skip);
+        let from = ends.next().unwrap_or(content.len());
+        let to = match take.checked_sub(1) {
+            None => from,
+            Some(more) => ends.nth(more).unwrap_or(content.len()),
+        };
+        self.text(&content[from..to])
     }
 
     pub(crate) fn split(&mut self, content: &str, by: Option<&str>, limit: i128) -> Answer {
         if limit < 0 || (limit > 0 && matches!(by, None | Some(" " | ""))) {
             return self.refuse("'split' with this limit");
         }
-        let mut parts: Vec<&str> = match by {
-            None | Some(" ") => content.split(is_space).filter(|part| !part.is_empty()).collect(),
-            Some("") => {
-                let mut ends = content.char_indices().map(|(at, letter)| (at, at + letter.len_utf8()));
-                ends.by_ref().map(|(from, to)| &content[from..to]).collect()
+        match by {
+            None | Some(" ") => self.texts(content.split(is_space).filter(|part| !part.is_empty())),
+            Some("") => self.texts(content.split_inclusive(|_| true)),
+            Some(_) if content.is_empty() => self.list(Vec::new()),
+            Some(by) if limit > 0 => self.texts(content.splitn(usize::try_from(limit).unwrap_or(usize::MAX), by)),
+            Some(by) => {
+                // What is empty at the end is left out.
+                let last = content.split(by).enumerate().filter(|(_, part)| !part.is_empty()).last();
+                self.texts(content.split(by).take(last.map_or(0, |(index, _)| index + 1)))
             }
-            Some(_) if content.is_empty() => Vec::new(),
-            Some(by) if limit > 0 => content.splitn(usize::try_from(limit).unwrap_or(usize::MAX), by).collect(),
-            Some(by) => content.split(by).collect(),
-        };
-        while limit == 0 && parts.last() == Some(&"") {
-            parts.pop();
         }
-        self.take(content.len() + parts.len() * 64)?;
-        let parts = parts.into_iter().map(Value::text).collect();
-        self.list(parts)
     }
 
     pub(crate) fn symbol_method(
         &mut self,
-        symbol: &Arc<str>,
+        symbol: &Symbol,
         name: &str,
         arguments: &Arguments,
     ) -> Answer<Option<Value>> {
         Ok(match (name, arguments.values.as_slice()) {
             ("to_sym", []) => Some(Value::Symbol(symbol.clone())),
             ("length" | "size", []) => Some(Value::Int(symbol.chars().count() as i128)),
-            ("to_proc", []) => Some(Value::Proc(Rc::new(Closure::Name(symbol.clone())))),
+            ("to_proc", []) => Some(self.procedure(Rc::new(Closure::Name(symbol.name().clone())))?),
             _ => None,
         })
     }

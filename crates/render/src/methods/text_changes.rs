@@ -1,10 +1,9 @@
 //! Strings: others made of them, and changes in place.
 
-use std::rc::Rc;
-
 use super::text::is_space;
 use crate::evaluate::{Answer, Evaluator};
-use crate::value::{Text, Value};
+use crate::memory::{Content, Kept, Text};
+use crate::value::Value;
 
 pub(crate) const NAMES: &[&str] = &[
     "<<",
@@ -49,11 +48,28 @@ pub(crate) const NAMES: &[&str] = &[
     "+@",
 ];
 
+/// Those whose answer is another string, letter by letter.
+const REWRITTEN: &[&str] = &[
+    "upcase",
+    "downcase",
+    "capitalize",
+    "swapcase",
+    "chop",
+    "reverse",
+    "ljust",
+    "rjust",
+    "center",
+    "shellescape",
+    "tr",
+    "delete",
+    "squeeze",
+];
+
 impl Evaluator<'_> {
     pub(crate) fn changed_text(
         &mut self,
-        text: &Rc<Text>,
-        content: &str,
+        text: &Kept<Text>,
+        content: &Content,
         name: &str,
         values: &[Value],
     ) -> Answer<Option<Value>> {
@@ -64,60 +80,73 @@ impl Evaluator<'_> {
             && let Some(changed) = self.variant(content, plain, values)?
         {
             self.changeable(text)?;
-            let same = changed == content;
-            text.content.replace(changed);
-            return Ok(Some(if same { Value::Nil } else { Value::Str(Rc::clone(text)) }));
+            let same = changed == *content;
+            self.replace(text, changed)?;
+            return Ok(Some(if same { Value::Nil } else { Value::Str(text.clone()) }));
         }
         let changed = match (name, values) {
             ("<<" | "concat", [Value::Str(other)]) => {
-                let other = other.get();
-                self.take(other.len())?;
                 self.changeable(text)?;
-                if content.len() + other.len() > crate::evaluate::LARGEST_TEXT {
-                    self.take(usize::MAX)?;
-                }
-                text.content.borrow_mut().push_str(&other);
-                return Ok(Some(Value::Str(Rc::clone(text))));
+                self.append(text, &other.get())?;
+                return Ok(Some(Value::Str(text.clone())));
             }
             ("replace", [Value::Str(other)]) => other.get(),
-            ("prepend", [Value::Str(other)]) => format!("{other}{content}"),
-            ("clear", []) => String::new(),
-            ("insert", [Value::Int(-1), Value::Str(other)]) => format!("{content}{other}"),
-            ("insert", [Value::Int(0), Value::Str(other)]) => format!("{other}{content}"),
-            ("+@", []) if !text.frozen.get() => content.to_owned(),
+            ("prepend", [Value::Str(other)]) | ("insert", [Value::Int(0), Value::Str(other)]) => {
+                self.both(&other.get(), content)?
+            }
+            ("clear", []) => self.content("")?,
+            ("insert", [Value::Int(-1), Value::Str(other)]) => self.both(content, &other.get())?,
+            ("+@", []) if !text.frozen.get() => content.clone(),
             ("partition", [Value::Str(by)]) => {
                 let by = by.get();
-                let parts = content.split_once(&by).map_or([content, "", ""], |(before, after)| [before, &by, after]);
-                return self.list(parts.map(Value::text).to_vec()).map(Some);
+                let parts = content.split_once(&*by).map_or([content, "", ""], |(before, after)| [before, &by, after]);
+                return self.texts(parts).map(Some);
             }
             ("rpartition", [Value::Str(by)]) => {
                 let by = by.get();
-                let parts = content.rsplit_once(&by).map_or(["", "", content], |(before, after)| [before, &by, after]);
-                return self.list(parts.map(Value::text).to_vec()).map(Some);
+                let parts = content.rsplit_once(&*by).map_or(["", "", content], |(before, after)| [before, &by, after]);
+                return self.texts(parts).map(Some);
             }
             _ => return Ok(None),
         };
         self.changeable(text)?;
-        self.take(changed.len())?;
-        text.content.replace(changed);
-        Ok(Some(Value::Str(Rc::clone(text))))
+        self.replace(text, changed)?;
+        Ok(Some(Value::Str(text.clone())))
+    }
+
+    /// One behind the other.
+    pub(crate) fn both(&self, first: &str, second: &str) -> Answer<Content> {
+        let mut both = String::new();
+        self.write(&mut both, first)?;
+        self.write(&mut both, second)?;
+        self.content(both)
     }
 
     /// Another string made of this one, by methods that exist with `!`, too.
-    fn variant(&mut self, content: &str, name: &str, values: &[Value]) -> Answer<Option<String>> {
+    fn variant(&mut self, content: &str, name: &str, values: &[Value]) -> Answer<Option<Content>> {
         let is_plain = content.is_ascii() && !content.contains('\0');
         let needs_plain =
             ["upcase", "downcase", "capitalize", "swapcase", "strip", "lstrip", "rstrip", "tr", "delete", "squeeze"];
         if needs_plain.contains(&name) && !is_plain {
             return self.refuse(format!("'{name}' of a string with letters beyond ASCII"));
         }
-        Ok(Some(match (name, values) {
+        if let Some(part) = self.part(content, name, values)? {
+            return self.content(part).map(Some);
+        }
+        if !REWRITTEN.contains(&name) {
+            return Ok(None);
+        }
+        // None of these is longer than the string, but for those that write into a text that counts.
+        self.will_write(content.len())?;
+        let text = match (name, values) {
             ("upcase", []) => content.to_ascii_uppercase(),
             ("downcase", []) => content.to_ascii_lowercase(),
             ("capitalize", []) => {
-                let lower = content.to_ascii_lowercase();
-                let split = usize::from(!lower.is_empty());
-                lower[..split].to_ascii_uppercase() + &lower[split..]
+                let mut text = content.to_ascii_lowercase();
+                if let Some(first) = text.get_mut(..1) {
+                    first.make_ascii_uppercase();
+                }
+                text
             }
             ("swapcase", []) => content
                 .chars()
@@ -125,38 +154,20 @@ impl Evaluator<'_> {
                     if letter.is_ascii_uppercase() { letter.to_ascii_lowercase() } else { letter.to_ascii_uppercase() }
                 })
                 .collect(),
-            ("strip", []) => content.trim_matches(is_space).to_owned(),
-            ("lstrip", []) => content.trim_start_matches(is_space).to_owned(),
-            ("rstrip", []) => content.trim_end_matches(is_space).to_owned(),
-            ("chomp", []) => {
-                let line = content.strip_suffix("\r\n").or_else(|| content.strip_suffix('\n'));
-                line.or_else(|| content.strip_suffix('\r')).unwrap_or(content).to_owned()
-            }
-            ("chomp", [Value::Str(end)]) => match end.get().as_str() {
-                "" | "\n" | "\r" | "\r\n" => return self.refuse("'chomp' of line ends"),
-                end => content.strip_suffix(end).unwrap_or(content).to_owned(),
-            },
             ("chop", []) => {
-                let mut letters =
-                    content.strip_suffix("\r\n").map(|line| format!("{line}\n")).unwrap_or(content.to_owned());
-                letters.pop();
+                let line = content.strip_suffix("\r\n");
+                let mut letters = line.unwrap_or(content).to_owned();
+                if line.is_none() {
+                    letters.pop();
+                }
                 letters
             }
             ("reverse", []) => content.chars().rev().collect(),
-            ("delete_prefix", [Value::Str(part)]) => {
-                content.strip_prefix(part.content.borrow().as_str()).unwrap_or(content).to_owned()
-            }
-            ("delete_suffix", [Value::Str(part)]) => {
-                content.strip_suffix(part.content.borrow().as_str()).unwrap_or(content).to_owned()
-            }
             ("ljust" | "rjust" | "center", [Value::Int(width)]) => self.justified(content, name, *width, " ")?,
             ("ljust" | "rjust" | "center", [Value::Int(width), Value::Str(pad)]) => {
                 self.justified(content, name, *width, &pad.get())?
             }
-            ("shellescape", []) => match super::libraries::shell_word(content) {
-                Some(word) => word,
-                None => return self.refuse("'shellescape' of this string"),
-            },
+            ("shellescape", []) => self.shell_word(content)?,
             ("tr", [Value::Str(from), Value::Str(to)]) => self.translated(content, &from.get(), &to.get())?,
             ("delete", [Value::Str(letters)]) => {
                 let letters = self.letters(&letters.get())?;
@@ -168,6 +179,27 @@ impl Evaluator<'_> {
                 self.squeezed(content, Some(&letters))
             }
             _ => return Ok(None),
+        };
+        self.content(text).map(Some)
+    }
+
+    /// The part of a string that a method leaves.
+    fn part<'c>(&self, content: &'c str, name: &str, values: &[Value]) -> Answer<Option<&'c str>> {
+        Ok(Some(match (name, values) {
+            ("strip", []) => content.trim_matches(is_space),
+            ("lstrip", []) => content.trim_start_matches(is_space),
+            ("rstrip", []) => content.trim_end_matches(is_space),
+            ("chomp", []) => {
+                let line = content.strip_suffix("\r\n").or_else(|| content.strip_suffix('\n'));
+                line.or_else(|| content.strip_suffix('\r')).unwrap_or(content)
+            }
+            ("chomp", [Value::Str(end)]) => match &*end.get() {
+                "" | "\n" | "\r" | "\r\n" => return self.refuse("'chomp' of line ends"),
+                end => content.strip_suffix(end).unwrap_or(content),
+            },
+            ("delete_prefix", [Value::Str(part)]) => content.strip_prefix(&*part.get()).unwrap_or(content),
+            ("delete_suffix", [Value::Str(part)]) => content.strip_suffix(&*part.get()).unwrap_or(content),
+            _ => return Ok(None),
         }))
     }
 
@@ -178,18 +210,30 @@ impl Evaluator<'_> {
         let count = content.chars().count();
         let width = usize::try_from(width.max(0)).unwrap_or(usize::MAX);
         let missing = width.saturating_sub(count);
-        self.take(missing)?;
-        let fill = |count: usize| pad.chars().cycle().take(count).collect::<String>();
         let left = match name {
             "ljust" => 0,
             "rjust" => missing,
             _ => missing / 2,
         };
-        Ok(format!("{}{content}{}", fill(left), fill(missing - left)))
+        let mut text = String::new();
+        self.fill(&mut text, pad, left)?;
+        self.write(&mut text, content)?;
+        self.fill(&mut text, pad, missing - left)?;
+        Ok(text)
+    }
+
+    /// Writes so many letters of a text that comes again and again.
+    fn fill(&self, text: &mut String, pad: &str, letters: usize) -> Answer<()> {
+        let of_pad = pad.chars().count().max(1);
+        self.write_times(text, pad, letters / of_pad)?;
+        let end = pad.char_indices().nth(letters % of_pad).map_or(0, |(end, _)| end);
+        self.write(text, &pad[..end])
     }
 
     /// The letters that `tr` and `delete` name. Only plain lists and ranges are read here.
     fn letters(&mut self, set: &str) -> Answer<Vec<char>> {
+        // Each letter, and at most 128 for each three of a range.
+        self.take(set.len().saturating_mul(4 + 128 * 4 / 3))?;
         let set: Vec<char> = set.chars().collect();
         if set.first() == Some(&'^') || set.contains(&'\\') || !set.iter().all(char::is_ascii) {
             return self.refuse("this set of letters");

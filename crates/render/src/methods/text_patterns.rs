@@ -3,8 +3,9 @@
 use std::rc::Rc;
 
 use crate::evaluate::{Answer, Arguments, Closure, Evaluator, LastMatch};
-use crate::pattern::{Captures, Pattern};
-use crate::value::{Key, Text, Value};
+use crate::memory::{Content, Kept, Text};
+use crate::pattern::{Captures, Found, Pattern};
+use crate::value::Value;
 
 pub(crate) const NAMES: &[&str] = &[
     "gsub",
@@ -25,8 +26,8 @@ pub(crate) const NAMES: &[&str] = &[
 impl Evaluator<'_> {
     pub(crate) fn text_with_pattern(
         &mut self,
-        text: &Rc<Text>,
-        content: &str,
+        text: &Kept<Text>,
+        content: &Content,
         name: &str,
         values: &[Value],
         block: Option<&Rc<Closure>>,
@@ -38,16 +39,15 @@ impl Evaluator<'_> {
                 let Some((changed, count)) = self.substituted(content, pattern, rest, block, all)? else {
                     return Ok(None);
                 };
-                self.take(changed.len())?;
                 if !name.ends_with('!') {
-                    return Ok(Some(Value::text(changed)));
+                    return self.text(changed).map(Some);
                 }
                 self.changeable(text)?;
-                text.content.replace(changed);
-                if count == 0 { Value::Nil } else { Value::Str(Rc::clone(text)) }
+                self.replace(text, changed)?;
+                if count == 0 { Value::Nil } else { Value::Str(text.clone()) }
             }
             ("=~", [Value::Pattern(pattern)]) => match self.found(pattern, content)? {
-                Some(found) => Value::Int(found.before.chars().count() as i128),
+                Some(found) => Value::Int(found.before().chars().count() as i128),
                 None => Value::Nil,
             },
             ("!~", [Value::Pattern(pattern)]) => Value::Bool(self.found(pattern, content)?.is_none()),
@@ -76,7 +76,7 @@ impl Evaluator<'_> {
         };
         match group {
             None => Ok(Value::Match(found)),
-            Some(group) => match found.groups.get(group).cloned().flatten() {
+            Some(group) => match found.group(group) {
                 Some(text) => self.text(text),
                 None => Ok(Value::Nil),
             },
@@ -84,50 +84,51 @@ impl Evaluator<'_> {
     }
 
     /// What a pattern finds first, which is `$~` then.
-    pub(crate) fn found(&mut self, pattern: &Pattern, content: &str) -> Answer<Option<Rc<Captures>>> {
-        let found = self.first(pattern, content)?.map(Rc::new);
+    pub(crate) fn found(&mut self, pattern: &Pattern, content: &Content) -> Answer<Option<Kept<Captures>>> {
+        let found = self.first(pattern, content)?;
+        let found = found.map(|found| self.keep(pattern.captures(found, content))).transpose()?;
         self.scope.remember(found.clone().map_or(LastMatch::Nothing, LastMatch::Found));
         Ok(found)
     }
 
-    pub(crate) fn first(&mut self, pattern: &Pattern, content: &str) -> Answer<Option<Captures>> {
+    pub(crate) fn first(&mut self, pattern: &Pattern, content: &str) -> Answer<Option<Found>> {
         self.work(content.len())?;
         match pattern.first(content, &mut self.searched) {
-            Some(found) => Ok(found.map(|found| pattern.captures(&found, content))),
+            Some(found) => Ok(found),
             None => self.refuse("this regular expression with this string"),
         }
     }
 
-    fn group(&mut self, pattern: &Pattern, content: &str, group: usize) -> Answer {
+    fn group(&mut self, pattern: &Pattern, content: &Content, group: usize) -> Answer {
         let found = self.found(pattern, content)?;
-        match found.and_then(|found| found.groups.get(group).cloned().flatten()) {
+        match found.as_ref().and_then(|found| found.group(group)) {
             Some(text) => self.text(text),
             None => Ok(Value::Nil),
         }
     }
 
-    fn all<'t>(&mut self, pattern: &Pattern, content: &'t str) -> Answer<Vec<regex_lite::Captures<'t>>> {
+    fn all(&mut self, pattern: &Pattern, content: &str) -> Answer<Vec<Found>> {
         self.work(content.len())?;
         self.scope.remember(LastMatch::Unknown);
-        match pattern.all(content, &mut self.searched) {
-            Some(found) => {
-                self.take(found.len() * 128)?;
-                Ok(found)
-            }
+        match self.searched_all(pattern, content)? {
+            Some(found) => Ok(found),
             None => self.refuse("this regular expression with this string"),
         }
     }
 
     fn scanned(&mut self, pattern: &Pattern, content: &str) -> Answer {
-        let mut results = Vec::new();
-        for found in self.all(pattern, content)? {
-            let group =
-                |group: Option<regex_lite::Match<'_>>| group.map_or(Value::Nil, |group| Value::text(group.as_str()));
-            results.push(if found.len() > 1 {
-                let groups = found.iter().skip(1).map(group).collect();
+        let all = self.all(pattern, content)?;
+        let mut results = self.places(all.len())?;
+        for found in all {
+            let group = |number: usize| match found.group(number) {
+                Some(group) => self.text(&content[group]),
+                None => Ok(Value::Nil),
+            };
+            results.push(if found.groups() > 1 {
+                let groups = (1..found.groups()).map(group).collect::<Answer<_>>()?;
                 self.list(groups)?
             } else {
-                group(found.get(0))
+                group(0)?
             });
         }
         self.list(results)
@@ -135,28 +136,28 @@ impl Evaluator<'_> {
 
     fn split_by(&mut self, pattern: &Pattern, content: &str) -> Answer {
         let found = self.all(pattern, content)?;
-        let mut parts = Vec::new();
+        self.take((found.len() + 1) * size_of::<&str>())?;
+        let mut parts = Vec::with_capacity(found.len() + 1);
         let mut from = 0;
-        for whole in found.iter().filter_map(|found| found.get(0)) {
-            if whole.is_empty() || found.iter().any(|found| found.len() > 1) {
+        for found in &found {
+            let whole = found.whole();
+            if whole.is_empty() || found.groups() > 1 {
                 return self.refuse("'split' by this regular expression");
             }
-            parts.push(content[from..whole.start()].to_owned());
-            from = whole.end();
+            parts.push(&content[from..whole.start]);
+            from = whole.end;
         }
-        parts.push(content[from..].to_owned());
-        while parts.last().is_some_and(String::is_empty) {
+        parts.push(&content[from..]);
+        while parts.last() == Some(&"") {
             parts.pop();
         }
-        self.take(content.len() + parts.len() * 64)?;
-        let parts = parts.into_iter().map(Value::text).collect();
-        self.list(parts)
+        self.texts(parts)
     }
 
     /// The changed string, and how often something was replaced.
     fn substituted(
         &mut self,
-        content: &str,
+        content: &Content,
         pattern: &Value,
         rest: &[Value],
         block: Option<&Rc<Closure>>,
@@ -167,9 +168,9 @@ impl Evaluator<'_> {
         }
         let is_pattern = matches!(pattern, Value::Pattern(_));
         let pattern = match pattern {
-            Value::Pattern(pattern) => Rc::clone(pattern),
-            Value::Str(text) => match Pattern::literal(&text.content.borrow()) {
-                Some(pattern) => Rc::new(pattern),
+            Value::Pattern(pattern) => pattern.clone(),
+            Value::Str(text) => match Pattern::literal(&text.get()) {
+                Some(pattern) => self.keep(pattern)?,
                 None => return self.refuse("this string as a pattern"),
             },
             _ => return Ok(None),
@@ -186,96 +187,107 @@ impl Evaluator<'_> {
         let mut from = 0;
         let mut last = if is_pattern { LastMatch::Nothing } else { LastMatch::Unknown };
         for found in &matches {
-            let Some(whole) = found.get(0) else { continue };
+            let whole = found.whole();
             if is_pattern {
-                last = LastMatch::Found(Rc::new(pattern.captures(found, content)));
+                last = LastMatch::Found(self.keep(pattern.captures(found.clone(), content))?);
             }
             self.scope.remember(last.clone());
-            changed.push_str(&content[from..whole.start()]);
+            self.write(&mut changed, &content[from..whole.start])?;
             let instead = match (rest, block) {
-                ([Value::Str(text)], _) => self.replacement(&text.get(), found)?,
+                ([Value::Str(text)], _) => {
+                    self.replacement(&text.get(), content, found, &mut changed)?;
+                    from = whole.end;
+                    continue;
+                }
                 ([Value::Hash(map)], _) => {
-                    let value = map.entries.borrow().get(&Key::Str(whole.as_str().into())).cloned();
+                    let value = map.named(&content[whole.clone()]);
                     self.display(&value.unwrap_or(Value::Nil))?
                 }
                 ([], Some(block)) => {
-                    let value = self.invoke(block, vec![Value::text(whole.as_str())])?;
+                    let part = self.text(&content[whole.clone()])?;
+                    let value = self.invoke(block, vec![part])?;
                     self.display(&value)?
                 }
                 _ => return Ok(None),
             };
-            self.take(instead.len())?;
-            changed.push_str(&instead);
-            from = whole.end();
+            self.write(&mut changed, &instead)?;
+            from = whole.end;
         }
-        changed.push_str(&content[from..]);
+        self.write(&mut changed, &content[from..])?;
         self.scope.remember(last);
         Ok(Some((changed, matches.len())))
     }
 
-    /// A replacement with `\1` and `\\`.
-    fn replacement(&mut self, text: &str, found: &regex_lite::Captures<'_>) -> Answer<String> {
-        let mut instead = String::new();
+    /// Writes a replacement with `\1` and `\\`.
+    fn replacement(&self, text: &str, content: &str, found: &Found, changed: &mut String) -> Answer<()> {
+        if !text.contains('\\') {
+            return self.write(changed, text);
+        }
         let mut letters = text.chars();
         while let Some(letter) = letters.next() {
             if letter != '\\' {
-                instead.push(letter);
+                self.write_letter(changed, letter)?;
                 continue;
             }
             match letters.next() {
                 Some(digit @ '0'..='9') => {
-                    let group = found.get(digit.to_digit(10).unwrap_or(0) as usize);
-                    instead.push_str(group.map_or("", |group| group.as_str()));
+                    let group = found.group(digit.to_digit(10).unwrap_or(0) as usize);
+                    self.write(changed, group.map_or("", |group| &content[group]))?;
                 }
-                Some('\\') => instead.push('\\'),
-                None => instead.push('\\'),
+                Some('\\') | None => self.write(changed, "\\")?,
                 Some('&' | '`' | '\'' | 'k') => return self.refuse("this replacement"),
-                Some(other) => instead.extend(['\\', other]),
+                Some(other) => {
+                    self.write(changed, "\\")?;
+                    self.write_letter(changed, other)?;
+                }
             }
         }
-        Ok(instead)
+        Ok(())
     }
 
     pub(crate) fn pattern_method(
         &mut self,
-        pattern: &Rc<Pattern>,
+        pattern: &Kept<Pattern>,
         name: &str,
         arguments: &Arguments,
     ) -> Answer<Option<Value>> {
         Ok(match (name, arguments.values.as_slice()) {
             ("match?" | "match" | "=~" | "!~", [Value::Str(text)]) => {
                 let content = text.get();
-                self.text_with_pattern(text, &content, name, &[Value::Pattern(Rc::clone(pattern))], None)?
+                self.text_with_pattern(text, &content, name, &[Value::Pattern(pattern.clone())], None)?
             }
-            ("source", []) if !pattern.source.contains('/') => Some(self.text(pattern.source.clone())?),
+            ("source", []) if !pattern.source.contains('/') => Some(self.text(pattern.source.as_str())?),
             _ => None,
         })
     }
 
     pub(crate) fn match_method(
         &mut self,
-        found: &Rc<Captures>,
+        found: &Kept<Captures>,
         name: &str,
         arguments: &Arguments,
     ) -> Answer<Option<Value>> {
-        let value = |group: &Option<String>| group.as_ref().map_or(Value::Nil, Value::text);
+        let value = |group: usize| match found.group(group) {
+            Some(text) => self.text(text),
+            None => Ok(Value::Nil),
+        };
         Ok(match (name, arguments.values.as_slice()) {
-            ("[]", [Value::Int(index @ 0..)]) => {
-                let index = usize::try_from(*index).unwrap_or(usize::MAX);
-                Some(found.groups.get(index).map_or(Value::Nil, value))
+            ("[]", [Value::Int(index @ 0..)]) => Some(value(usize::try_from(*index).unwrap_or(usize::MAX))?),
+            ("[]", [name]) => match name.as_name().and_then(|name| found.named(&name)) {
+                Some(group) => Some(value(group)?),
+                None => None,
+            },
+            ("captures", []) => {
+                let groups = (1..found.groups()).map(value).collect::<Answer<_>>()?;
+                Some(self.list(groups)?)
             }
-            ("[]", [name]) => {
-                let name = name.as_name();
-                match found.names.iter().position(|known| known.is_some() && *known == name) {
-                    Some(index) => found.groups.get(index).map(value),
-                    None => None,
-                }
+            ("to_a", []) => {
+                let groups = (0..found.groups()).map(value).collect::<Answer<_>>()?;
+                Some(self.list(groups)?)
             }
-            ("captures", []) => Some(self.list(found.groups.iter().skip(1).map(value).collect())?),
-            ("to_a", []) => Some(self.list(found.groups.iter().map(value).collect())?),
-            ("pre_match", []) => Some(self.text(found.before.clone())?),
-            ("post_match", []) => Some(self.text(found.after.clone())?),
-            ("to_s", []) => found.groups.first().map(value),
+            ("pre_match", []) => Some(self.text(found.before())?),
+            ("post_match", []) => Some(self.text(found.after())?),
+            ("to_s", []) => Some(value(0)?),
             _ => None,
         })
     }

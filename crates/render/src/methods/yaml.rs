@@ -2,10 +2,9 @@
 //! left out is refused.
 
 use std::collections::HashSet;
-use std::rc::Rc;
 
 use super::show::float;
-use crate::evaluate::{Answer, Evaluator, LARGEST_TEXT};
+use crate::evaluate::{Answer, Evaluator};
 use crate::value::{DEEPEST_DATA, Value};
 
 /// Where psych begins to fold lines.
@@ -19,28 +18,23 @@ struct Writer {
 }
 
 impl Writer {
-    /// Starts an entry: on a new line, or on the line of the `-` before it.
-    fn start(&mut self, indent: usize, first_in_line: bool) {
-        if first_in_line {
-            self.text.push(' ');
-        } else {
-            self.text.push_str(&" ".repeat(indent));
-        }
-    }
-
     fn column(&self) -> usize {
         self.text.len() - self.text.rfind('\n').map_or(0, |feed| feed + 1)
     }
 }
 
 impl Evaluator<'_> {
+    /// Starts an entry: on a new line, or on the line of the `-` before it.
+    fn yaml_start(&self, writer: &mut Writer, indent: usize, first_in_line: bool) -> Answer<()> {
+        self.write_times(&mut writer.text, " ", if first_in_line { 1 } else { indent })
+    }
+
     pub(crate) fn yaml_text(&mut self, value: &Value) -> Answer<String> {
         if !matches!(value, Value::Array(_) | Value::Hash(_)) {
             return self.refuse(format!("YAML of {} alone", value.class_name()));
         }
         let mut writer = Writer { text: "---".to_owned(), ..Writer::default() };
         self.yaml_node(value, &mut writer, 0, 0, false)?;
-        self.take(writer.text.len())?;
         Ok(writer.text)
     }
 
@@ -55,45 +49,46 @@ impl Evaluator<'_> {
         inline: bool,
     ) -> Answer<()> {
         self.work(1)?;
-        if depth > DEEPEST_DATA || writer.text.len() > LARGEST_TEXT {
+        if depth > DEEPEST_DATA {
             return self.refuse("YAML that is nested this deeply");
         }
         let identity = match value {
-            Value::Array(list) => Rc::as_ptr(list) as usize,
-            Value::Hash(map) => Rc::as_ptr(map) as usize,
+            Value::Array(list) => list.identity(),
+            Value::Hash(map) => map.identity(),
             _ => 0,
         };
-        if identity != 0 && !writer.seen.insert(identity) {
-            return self.refuse("YAML in which something comes twice");
+        if identity != 0 {
+            self.take(32)?;
+            if !writer.seen.insert(identity) {
+                return self.refuse("YAML in which something comes twice");
+            }
         }
         match value {
             Value::Array(list) => {
-                let items = list.items.borrow().clone();
+                let items = list.items();
                 if items.is_empty() {
-                    writer.text.push_str(" []\n");
-                    return Ok(());
+                    return self.write(&mut writer.text, " []\n");
                 }
                 if !inline {
-                    writer.text.push('\n');
+                    self.write(&mut writer.text, "\n")?;
                 }
                 for (index, item) in items.iter().enumerate() {
-                    writer.start(indent, inline && index == 0);
-                    writer.text.push('-');
+                    self.yaml_start(writer, indent, inline && index == 0)?;
+                    self.write(&mut writer.text, "-")?;
                     self.yaml_node(item, writer, indent + 2, depth + 1, true)?;
                 }
             }
             Value::Hash(map) => {
-                let entries = map.entries.borrow().clone();
+                let entries = map.entries();
                 if entries.is_empty() {
-                    writer.text.push_str(" {}\n");
-                    return Ok(());
+                    return self.write(&mut writer.text, " {}\n");
                 }
                 if !inline {
-                    writer.text.push('\n');
+                    self.write(&mut writer.text, "\n")?;
                 }
                 for (index, (key, value)) in entries.iter().enumerate() {
-                    writer.start(indent, inline && index == 0);
-                    let key = self.heap.value(key);
+                    self.yaml_start(writer, indent, inline && index == 0)?;
+                    let key = self.key_value(key)?;
                     self.yaml_key(&key, writer)?;
                     // Arrays in maps stand as far left as their key.
                     let below = if matches!(value, Value::Array(_)) { indent } else { indent + 2 };
@@ -107,23 +102,22 @@ impl Evaluator<'_> {
 
     fn yaml_key(&mut self, key: &Value, writer: &mut Writer) -> Answer<()> {
         match key {
-            Value::Int(number) => writer.text.push_str(&number.to_string()),
+            Value::Int(number) => self.write(&mut writer.text, &number.to_string())?,
             Value::Str(_) | Value::Symbol(_) => {
                 let text = self.yaml_line(key)?;
                 if text.len() > 100 {
                     return self.refuse("YAML with a long key");
                 }
-                writer.text.push_str(&text);
+                self.write(&mut writer.text, &text)?;
             }
             other => return self.refuse(format!("YAML with a key of class {}", other.class_name())),
         }
-        writer.text.push(':');
-        Ok(())
+        self.write(&mut writer.text, ":")
     }
 
     fn yaml_scalar(&mut self, value: &Value, writer: &mut Writer, indent: usize) -> Answer<()> {
         if let Value::Str(text) = value
-            && text.content.borrow().trim_end_matches('\n').contains('\n')
+            && text.get().trim_end_matches('\n').contains('\n')
         {
             let text = text.get();
             return self.yaml_block(&text, writer, indent);
@@ -142,10 +136,9 @@ impl Evaluator<'_> {
         if line.contains(' ') && writer.column() + 1 + line.len() > WIDTH {
             return self.refuse("YAML with a long line, which psych folds");
         }
-        writer.text.push(' ');
-        writer.text.push_str(&line);
-        writer.text.push('\n');
-        Ok(())
+        self.write(&mut writer.text, " ")?;
+        self.write(&mut writer.text, &line)?;
+        self.write(&mut writer.text, "\n")
     }
 
     /// Text of several lines, such as a certificate.
@@ -156,13 +149,13 @@ impl Evaluator<'_> {
         if body.ends_with('\n') || body.starts_with('\n') || !body.split('\n').all(is_plain) {
             return self.refuse("YAML of this text of several lines");
         }
-        writer.text.push_str(if ends { " |\n" } else { " |-\n" });
+        self.write(&mut writer.text, if ends { " |\n" } else { " |-\n" })?;
         for line in body.split('\n') {
             if !line.is_empty() {
-                writer.text.push_str(&" ".repeat(indent));
-                writer.text.push_str(line);
+                self.write_times(&mut writer.text, " ", indent)?;
+                self.write(&mut writer.text, line)?;
             }
-            writer.text.push('\n');
+            self.write(&mut writer.text, "\n")?;
         }
         Ok(())
     }
@@ -171,14 +164,20 @@ impl Evaluator<'_> {
     fn yaml_line(&mut self, value: &Value) -> Answer<String> {
         if let Value::Symbol(name) = value {
             let is_plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-            return if is_plain { Ok(format!(":{name}")) } else { self.refuse("YAML of this symbol") };
+            if !is_plain {
+                return self.refuse("YAML of this symbol");
+            }
+            self.will_write(name.len())?;
+            return Ok(format!(":{}", &**name));
         }
-        let text = value.as_text().unwrap_or_default();
+        let Some(text) = value.as_text() else { return self.refuse(format!("YAML of {}", value.class_name())) };
+        // Quotes are doubled.
+        self.will_write(text.len() * 2)?;
         if !text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
             return self.refuse("YAML of a string with other letters than ASCII's");
         }
         match quotes(&text) {
-            Some(Quotes::None) => Ok(text),
+            Some(Quotes::None) => Ok(text.as_str().to_owned()),
             Some(Quotes::Single) => Ok(format!("'{}'", text.replace('\'', "''"))),
             Some(Quotes::Double) => Ok(format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))),
             None => self.refuse("YAML of a string that may be a number or a time"),
