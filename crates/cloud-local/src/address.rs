@@ -2,7 +2,7 @@
 //! socket named after each of its addresses. The kernel keeps such names apart per network namespace, as it does
 //! addresses, and frees them when their holder dies.
 
-use std::io::{self, Read};
+use std::io::{self, BufRead, Read};
 use std::net::IpAddr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -26,9 +26,17 @@ fn name(address: IpAddr) -> String {
     format!("{PREFIX}{address}")
 }
 
-/// All addresses that are claimed, from the kernel's list of sockets (`/proc/net/unix`).
-pub(crate) fn claimed(sockets: &str) -> impl Iterator<Item = IpAddr> {
-    sockets.lines().filter_map(|line| line.rsplit_once(&format!(" @{PREFIX}"))?.1.trim().parse().ok())
+/// All addresses that are claimed, from the kernel's list of sockets (`/proc/net/unix`): by those that others can connect to. Sockets of other
+/// kinds with the same name keep no VM from its address.
+pub(crate) fn claimed(sockets: impl BufRead) -> impl Iterator<Item = IpAddr> {
+    const LISTENS: &str = "00010000";
+    const STREAM: &str = "0001";
+    sockets.lines().map_while(Result::ok).filter_map(|line| {
+        let (socket, address) = line.rsplit_once(&format!(" @{PREFIX}"))?;
+        let mut fields = socket.split_whitespace().skip(3);
+        let is_claim = fields.next()? == LISTENS && fields.next()? == STREAM;
+        address.trim().parse().ok().filter(|_| is_claim)
+    })
 }
 
 /// Claims `address` as long as the listener lives; none if somebody else holds it. A client that connects is told the holder's
@@ -41,11 +49,17 @@ pub(crate) fn claim(address: IpAddr) -> io::Result<Option<UnixListener>> {
     }
 }
 
-/// The process that holds `address`, if that is of a user whose VMs are not looked after here. Anybody on this machine can take a name.
-pub(crate) fn stranger(address: IpAddr) -> Option<String> {
-    told_stranger(&connect(address, Instant::now()).ok()?)
+/// Who holds an address that is claimed, if somebody does: names may have line ends, so the kernel's list can be made to say anything.
+pub(crate) fn claimant(address: IpAddr) -> Option<String> {
+    let somebody = || "another VM of this machine".to_owned();
+    match connect(address, Instant::now()) {
+        Ok(stream) => Some(told_stranger(&stream).unwrap_or_else(somebody)),
+        Err(Errno::CONNREFUSED | Errno::PROTOTYPE | Errno::NOENT) => None,
+        Err(_) => Some(somebody()),
+    }
 }
 
+/// The process at the other end, if that is of a user whose VMs are not looked after here. Anybody on this machine can take a name.
 fn told_stranger(stream: &UnixStream) -> Option<String> {
     let holder = rustix::net::sockopt::socket_peercred(stream).ok()?;
     let is_of_vms = holder.uid.is_root() || holder.uid == rustix::process::geteuid();
@@ -114,13 +128,18 @@ mod tests {
         let address = IpAddr::from(std::net::Ipv4Addr::from(0x7f60_0000 | (std::process::id() & 0xf_ffff)));
         let listener = claim(address).unwrap().expect("free");
         assert!(claim(address).unwrap().is_none());
-        let sockets = || std::fs::read_to_string("/proc/net/unix").unwrap();
-        assert!(claimed(&sockets()).any(|found| found == address));
+        let sockets = || std::io::BufReader::new(std::fs::File::open("/proc/net/unix").unwrap());
+        assert!(claimed(sockets()).any(|found| found == address));
         let teller = std::thread::spawn(move || listener.accept().unwrap().0.write_all(b"vm-1"));
         assert_eq!(holder(address).unwrap().as_deref(), Some("vm-1"));
         teller.join().unwrap().unwrap();
         assert_eq!(holder(address).unwrap(), None, "free again");
-        assert!(claimed(&sockets()).all(|found| found != address), "free again");
+        assert!(claimed(sockets()).all(|found| found != address), "free again");
+        let name = SocketAddr::from_abstract_name(name(address)).unwrap();
+        let other_kind = std::os::unix::net::UnixDatagram::bind_addr(&name).unwrap();
+        assert!(claimed(sockets()).all(|found| found != address), "it keeps no VM from the address");
+        assert_eq!(claimant(address), None);
+        drop(other_kind);
     }
 
     /// Any user could take addresses, and nobody learned whose process it was.
@@ -138,11 +157,12 @@ mod tests {
         // Of this thread alone.
         let listener = std::thread::spawn(take).join().unwrap();
         let named = format!("process {} of user 65534", std::process::id());
-        assert_eq!(stranger(address).as_deref(), Some(named.as_str()));
+        assert_eq!(claimant(address).as_deref(), Some(named.as_str()));
         assert_eq!(holder(address).unwrap().as_deref(), Some(named.as_str()));
         drop(listener);
+        assert_eq!(claimant(address), None);
         let _own = claim(address).unwrap().expect("free");
-        assert_eq!(stranger(address), None);
+        assert_eq!(claimant(address).as_deref(), Some("another VM of this machine"));
     }
 
     /// A process on this machine could keep every call that makes a VM with its address for as long as a call may take.

@@ -93,8 +93,17 @@ impl LocalCloud {
         let allowed = || isolation::try_containers(&self.config.state_dir);
         let isolation = match self.config.isolation {
             IsolationChoice::Process => Isolation::Process,
-            IsolationChoice::Auto if allowed().is_err() => Isolation::Process,
-            IsolationChoice::Auto => Isolation::Container,
+            IsolationChoice::Auto => match allowed() {
+                Ok(()) => Isolation::Container,
+                Err(error) if isolation::is_a_no(&error) => Isolation::Process,
+                // Processes are kept apart from nothing: what fails for a moment, or takes long, does not choose them.
+                Err(error) => {
+                    return Err(CpiError::cloud(format!(
+                        "cannot find out whether this machine allows us containers: {error}; try again, or set \
+                         'cloud.properties.local.isolation' to 'container' or 'process'"
+                    )));
+                }
+            },
             IsolationChoice::Container => allowed().map(|()| Isolation::Container).map_err(|error| {
                 CpiError::cloud(format!(
                     "this machine allows us no containers: {error}; run as root, or set 'cloud.properties.local.isolation' to \

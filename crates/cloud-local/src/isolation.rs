@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use nix::sched::CloneFlags;
+use rustix::io::Errno;
 use rustix::mount::MountPropagationFlags;
 use serde::{Deserialize, Serialize};
 use windlass_durable::file;
@@ -61,6 +62,21 @@ pub fn try_containers(state: &Path) -> io::Result<()> {
     })
 }
 
+/// Whether [`try_containers`] found that this machine has no containers for us, and not that something failed.
+pub(crate) fn is_a_no(error: &io::Error) -> bool {
+    const NO: [Errno; 8] = [
+        Errno::PERM,
+        Errno::ACCESS,
+        Errno::INVAL,
+        Errno::NOSYS,
+        Errno::NODEV,
+        Errno::OPNOTSUPP,
+        Errno::ROFS,
+        Errno::PROTONOSUPPORT,
+    ];
+    Errno::from_io_error(error).is_some_and(|errno| NO.contains(&errno))
+}
+
 #[expect(clippy::disallowed_methods, reason = "the mount namespace ends with the attempt")]
 fn attempt(folder: &Path) -> io::Result<()> {
     nix::sched::unshare(CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS)?;
@@ -72,4 +88,22 @@ fn attempt(folder: &Path) -> io::Result<()> {
     crate::container::root::mount_overlay(&lower, &upper, &work, &root)?;
     rustix::mount::unmount(&root, rustix::mount::UnmountFlags::empty())?;
     netlink::may_change_links()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A trial that waited for another one for half a minute made a process of what was to be a container.
+    #[test]
+    fn a_trial_that_fails_for_a_moment_is_no_answer() {
+        assert!(is_a_no(&Errno::PERM.into()) && is_a_no(&Errno::NODEV.into()));
+        for passing in [Errno::NFILE, Errno::NOSPC, Errno::IO, Errno::NOMEM] {
+            assert!(!is_a_no(&passing.into()));
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let _held = FileLock::acquire(&path, PATIENCE).unwrap();
+        assert!(!is_a_no(&FileLock::acquire(&path, Duration::from_millis(1)).unwrap_err()));
+    }
 }

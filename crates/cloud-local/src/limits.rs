@@ -2,7 +2,8 @@
 //! found out is left out.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::File;
+use std::io::BufReader;
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::{IpNet, Ipv4Net};
@@ -65,15 +66,18 @@ impl LocalCloud {
         if count > MOST_IN_USE {
             return BTreeMap::new();
         }
-        let claimed = fs::read_to_string("/proc/net/unix").unwrap_or_default();
-        let claimed = address::claimed(&claimed).take(MOST_IN_USE);
+        let sockets = File::open("/proc/net/unix").map(BufReader::new);
+        let claimed = sockets.into_iter().flat_map(address::claimed).take(MOST_IN_USE);
         let mut holders: BTreeMap<IpAddr, String> = claimed.map(|address| (address, String::new())).collect();
         for vm in self.vms.all().unwrap_or_default() {
             holders.extend(vm.addresses.iter().map(|address| (*address, vm.cid.to_string())));
         }
-        for (address, holder) in holders.iter_mut().filter(|(_, holder)| holder.is_empty()) {
-            *holder = address::stranger(*address).unwrap_or_else(|| "another VM of this machine".to_owned());
-        }
+        holders.retain(|address, holder| {
+            if holder.is_empty() {
+                *holder = address::claimant(*address).unwrap_or_default();
+            }
+            !holder.is_empty()
+        });
         holders
     }
 }

@@ -16,9 +16,10 @@ pub fn explain(error: &dyn Error) -> String {
     text
 }
 
-/// What somebody else said, with no more than `most` bytes and a few. The end stays, because output of programs ends with what went
+/// What somebody else said, with no more than `most` bytes and a few, and no zero byte, which PostgreSQL does not take. The end stays, because output of programs ends with what went
 /// wrong, and a quarter from the beginning.
 pub fn shortened(said: String, most: usize) -> String {
+    let said = if said.contains('\0') { said.replace('\0', "\u{fffd}") } else { said };
     if said.len() <= most {
         return said;
     }
@@ -34,6 +35,7 @@ mod tests {
     #[test]
     fn long_words_keep_their_beginning_and_their_end() {
         assert_eq!(shortened("short".into(), 5), "short");
+        assert_eq!(shortened("a\0b".into(), 10), "a\u{fffd}b");
         let long = format!("begin{}end", "ü".repeat(1000));
         let short = shortened(long, 100);
         assert!(short.starts_with("begin") && short.ends_with("üend") && short.len() < 140, "{short}");

@@ -1,12 +1,32 @@
-//! Ids. Each kind has its own type; none can be empty.
+//! Ids. Each kind has its own type; none can be empty, or so long that lists of them take much memory.
 
 use serde::{Deserialize, Serialize};
 
-/// an id must not be empty
+/// Those of clouds have less than 500 bytes.
+const LONGEST: usize = 1024;
+
+/// why a text is no id
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{kind} must not be empty")]
-pub struct EmptyId {
-    kind: &'static str,
+pub enum InvalidId {
+    /// it says nothing
+    #[error("{kind} must not be empty")]
+    Empty {
+        /// Such as `a VM's cid`.
+        kind: &'static str,
+    },
+    /// records and lists have it many times
+    #[error("{kind} has {bytes} bytes, and at most {LONGEST} can be one")]
+    TooLong {
+        /// Such as `a VM's cid`.
+        kind: &'static str,
+        bytes: usize,
+    },
+    /// no database takes it
+    #[error("{kind} must not have a zero byte")]
+    ZeroByte {
+        /// Such as `a VM's cid`.
+        kind: &'static str,
+    },
 }
 
 macro_rules! id {
@@ -17,10 +37,15 @@ macro_rules! id {
         pub struct $name(String);
 
         impl $name {
-            /// Wraps `id`, which must not be empty.
-            pub fn new(id: impl Into<String>) -> Result<Self, EmptyId> {
-                let id = id.into();
-                if id.is_empty() { Err(EmptyId { kind: $kind }) } else { Ok(Self(id)) }
+            /// Wraps `id`, which must not be empty, very long, or have a zero byte.
+            pub fn new(id: impl Into<String>) -> Result<Self, InvalidId> {
+                let (id, kind) = (id.into(), $kind);
+                match id.len() {
+                    0 => Err(InvalidId::Empty { kind }),
+                    bytes if bytes > LONGEST => Err(InvalidId::TooLong { kind, bytes }),
+                    _ if id.contains('\0') => Err(InvalidId::ZeroByte { kind }),
+                    _ => Ok(Self(id)),
+                }
             }
 
             /// The id as it stands on the wire.
@@ -30,8 +55,8 @@ macro_rules! id {
         }
 
         impl TryFrom<String> for $name {
-            type Error = EmptyId;
-            fn try_from(id: String) -> Result<Self, EmptyId> {
+            type Error = InvalidId;
+            fn try_from(id: String) -> Result<Self, InvalidId> {
                 Self::new(id)
             }
         }
@@ -43,8 +68,8 @@ macro_rules! id {
         }
 
         impl std::str::FromStr for $name {
-            type Err = EmptyId;
-            fn from_str(id: &str) -> Result<Self, EmptyId> {
+            type Err = InvalidId;
+            fn from_str(id: &str) -> Result<Self, InvalidId> {
                 Self::new(id)
             }
         }
@@ -119,6 +144,15 @@ mod tests {
         let error = serde_json::from_str::<VmCid>("\"\"").unwrap_err();
         assert!(error.to_string().contains("a VM's cid must not be empty"), "{error}");
         assert!(serde_json::from_str::<VmCid>("7").is_err(), "a number is not a cid");
+    }
+
+    /// A CPI that answered with cids of 250 KB cost a director a gigabyte for 250 instances.
+    #[test]
+    fn a_cid_of_many_kilobytes_or_with_a_zero_byte_is_refused() {
+        let error = DiskCid::new("x".repeat(LONGEST + 1)).unwrap_err().to_string();
+        assert_eq!(error, "a disk's cid has 1025 bytes, and at most 1024 can be one");
+        DiskCid::new("x".repeat(LONGEST)).unwrap();
+        assert_eq!(VmCid::new("a\0b").unwrap_err().to_string(), "a VM's cid must not have a zero byte");
     }
 
     #[test]

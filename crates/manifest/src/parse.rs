@@ -393,6 +393,10 @@ fn scalar_content(
     tag: Option<&Tag>,
     position: Position,
 ) -> Result<Content, ParseError> {
+    if text.contains('\0') {
+        let message = "a text has a zero byte, which neither programs nor databases take; leave it out".to_owned();
+        return Err(ParseError::Syntax { message, position });
+    }
     let Some(tag) = tag else {
         let plain = style == ScalarStyle::Plain;
         return Ok(if plain { resolve(dialect, text) } else { Content::String(text.to_owned()) });

@@ -166,12 +166,16 @@ const TRIES: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The latest first: what an agent mounted on top of what it was given. What the VM takes away between the look and the unmount
-/// is gone: a failure counts only if every further look still finds the same mount.
+/// is gone: a failure counts only if every further look still finds the same mount. What mounts it again and again holds it.
 fn unmount_here(proc: &OwnedFd, device: Device) -> Result<(), UnmountProblem> {
+    let deadline = Instant::now() + LOOKS;
     let mut tried: Option<(u64, u32)> = None;
     loop {
         let mounts = own_mounts(proc).map_err(io_error("read", Path::new("mountinfo")))?;
         let Some(mount) = mounts.iter().rfind(|mount| mount.device == device) else { return Ok(()) };
+        if Instant::now() > deadline {
+            return Err(UnmountProblem::Busy(mount.point.clone()));
+        }
         let tries = match tried {
             Some((id, tries)) if id == mount.id => tries + 1,
             _ => 1,

@@ -123,9 +123,13 @@ pub(super) async fn refuse_other_sites(request: Request, next: Next) -> Response
         return ApiError::with_status(StatusCode::FORBIDDEN, 600000, reason).into_response();
     }
     const OF_FORMS: [&str; 3] = ["application/x-www-form-urlencoded", "multipart/form-data", "text/plain"];
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    if !only_looks(request.method()) && OF_FORMS.contains(&kind.as_str()) {
+    let kinds = headers.get_all(header::CONTENT_TYPE).iter().map(|kind| String::from_utf8_lossy(kind.as_bytes()));
+    let kinds = kinds.collect::<Vec<_>>().join(",").to_ascii_lowercase();
+    let mut kinds = kinds.split(',').map(|kind| kind.split(';').next().unwrap_or_default().trim());
+    let of_form = kinds.find(|kind| OF_FORMS.contains(kind));
+    if let Some(kind) = of_form
+        && !only_looks(request.method())
+    {
         let reason =
             format!("a body of the type '{kind}' is not taken; say 'Content-Type: text/yaml' or 'application/json'");
         return ApiError::with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE, 600000, reason).into_response();

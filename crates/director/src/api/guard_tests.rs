@@ -141,12 +141,29 @@ async fn what_pages_of_others_let_a_browser_send_is_refused() {
         "Text/Plain;charset=UTF-8",
         "application/x-www-form-urlencoded",
         "multipart/form-data; boundary=x",
+        "text/yaml, text/plain",
     ] {
         let sent = send(Method::POST, "/cpi_configs", &[("content-type", kind)]).await;
         assert_eq!(sent, StatusCode::UNSUPPORTED_MEDIA_TYPE, "{kind}");
     }
     assert_eq!(send(Method::POST, "/cpi_configs", &[("content-type", "text/yaml")]).await, StatusCode::CREATED);
     assert_eq!(send(Method::POST, "/cpi_configs", &[]).await, StatusCode::CREATED);
+}
+
+/// With PostgreSQL, a deploy with a name that has one never ended.
+#[tokio::test]
+async fn zero_bytes_are_refused_wherever_they_stand() {
+    let bench = TestDirector::new().await;
+    for (method, path, body) in [
+        (Method::GET, "/deployments/x%00/vms", ""),
+        (Method::GET, "/events?object_name=%00", ""),
+        (Method::POST, "/deployments", "name: d\nvariables: [{name: \"a\\0b\", type: password}]\n"),
+        (Method::POST, "/configs", r#"{"type": "cloud\u0000", "name": "a", "content": "{}"}"#),
+    ] {
+        let (status, answer) = bench.send(Some("admin"), method, path, body).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{path}: {answer}");
+        assert!(answer.contains("zero byte"), "{path}: {answer}");
+    }
 }
 
 #[tokio::test]

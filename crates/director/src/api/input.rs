@@ -6,6 +6,8 @@ use std::error::Error;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Query, Request};
 use axum::http::{StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
 use windlass_connections::ReceiveError;
 use windlass_contract::{explain, has_more_values_than};
@@ -72,6 +74,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
             .await
             .map_err(|rejection| not_received(rejection.status(), 40000, &rejection))?;
         must_have_few_values(&body)?;
+        must_have_no_zero_byte(&body)?;
         serde_json::from_slice(&body)
             .map(Self)
             .map_err(|error| ApiError::with_status(StatusCode::BAD_REQUEST, 40000, format!("the body's JSON: {error}")))
@@ -85,6 +88,22 @@ fn must_have_few_values(body: &[u8]) -> Result<(), ApiError> {
         return Err(ApiError::with_status(StatusCode::PAYLOAD_TOO_LARGE, 40000, reason));
     }
     Ok(())
+}
+
+/// What no database takes is no name, and nothing else that is asked for.
+fn must_have_no_zero_byte(body: &[u8]) -> Result<(), ApiError> {
+    match body.windows(6).any(|word| word == br"\u0000") {
+        true => Err(ApiError::bad_request(40000, "the body has a text with a zero byte; leave it out")),
+        false => Ok(()),
+    }
+}
+
+/// Refuses paths and queries with a zero byte.
+pub(super) async fn refuse_zero_bytes(request: Request, next: Next) -> Response {
+    match request.uri().path_and_query().is_some_and(|asked| asked.as_str().contains("%00")) {
+        true => ApiError::bad_request(40000, "the path or the query has a zero byte").into_response(),
+        false => next.run(request).await,
+    }
 }
 
 /// A body of text, as large as a document may be.

@@ -94,6 +94,7 @@ pub(crate) fn router(director: Arc<Director>) -> Router {
         .route("/health", get(watching::health))
         .fallback(not_found)
         .method_not_allowed_fallback(not_found)
+        .layer(axum::middleware::from_fn(input::refuse_zero_bytes))
         .layer(axum::middleware::from_fn(auth::refuse_other_sites))
         .layer(axum::middleware::from_fn_with_state(director.clone(), watching::count))
         .with_state(director)

@@ -57,6 +57,13 @@ mod tests {
         server.start_again().unwrap();
         ending.await.unwrap().unwrap();
         assert_eq!(store.task(task).await.unwrap().unwrap().state, TaskState::Done);
+        // PostgreSQL takes no zero byte: a task that said one never ended, and others waited for its locks.
+        let task = store.add_task(&new).await.unwrap();
+        store.claim_task::<Job>("me", Lane::Work, &Busy::default()).await.unwrap().unwrap();
+        store.take_lock(&LockName::of_deployment(&"d".into()), task, "me").await.unwrap();
+        store.finish_task(task, TaskState::Error, "a\0b").await.unwrap();
+        let ended = store.task(task).await.unwrap().unwrap();
+        assert_eq!((ended.state, ended.result.as_deref()), (TaskState::Error, Some("a\u{fffd}b")));
         assert_eq!(store.locks().await.unwrap(), []);
         store.try_writing().await.unwrap();
         store.close().await;

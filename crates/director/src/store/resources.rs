@@ -58,7 +58,7 @@ fn to_talk_to(mut record: VmRecord) -> VmRecord {
     record
 }
 
-fn cid<T>(id: Result<T, windlass_contract::ids::EmptyId>) -> Result<T, StoreError> {
+fn cid<T>(id: Result<T, windlass_contract::ids::InvalidId>) -> Result<T, StoreError> {
     Ok(id.map_err(|error| sqlx::Error::Decode(error.into()))?)
 }
 

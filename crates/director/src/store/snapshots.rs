@@ -19,7 +19,7 @@ pub(crate) struct InstanceSnapshot {
 }
 
 fn read(row: &AnyRow) -> Result<SnapshotRecord, StoreError> {
-    let decode = |error: windlass_contract::ids::EmptyId| sqlx::Error::Decode(error.into());
+    let decode = |error: windlass_contract::ids::InvalidId| sqlx::Error::Decode(error.into());
     Ok(SnapshotRecord {
         cid: SnapshotCid::new(row.try_get::<String, _>("cid")?).map_err(decode)?,
         disk: DiskCid::new(row.try_get::<String, _>("disk")?).map_err(decode)?,

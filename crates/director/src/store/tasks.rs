@@ -264,7 +264,18 @@ impl Store {
 
     /// How a task ended, and with it the end of its locks. Returns once it is written, however long the disk is full.
     pub(crate) async fn finish_task(&self, id: i64, state: TaskState, result: &str) -> Result<(), StoreError> {
-        insist("the end of a task", || self.write_end(id, state, result)).await
+        match insist("the end of a task", || self.write_end(id, state, result)).await {
+            Ok(()) => Ok(()),
+            // A task that never ended would keep its locks: rather an end without words.
+            Err(error) => {
+                tracing::error!(
+                    task = id,
+                    error = windlass_contract::explain(&error),
+                    "what a task says cannot be written"
+                );
+                insist("the end of a task", || self.write_end(id, state, "what it said cannot be written")).await
+            }
+        }
     }
 
     async fn write_end(&self, id: i64, state: TaskState, result: &str) -> Result<(), StoreError> {

@@ -44,7 +44,7 @@ impl LeakRequest {
     }
 
     fn change(&self) -> Result<Change, TaskError> {
-        let wrong = |error: windlass_contract::ids::EmptyId| TaskError::Input(error.to_string());
+        let wrong = |error: windlass_contract::ids::InvalidId| TaskError::Input(error.to_string());
         let cid = self.cid.clone();
         Ok(match self.kind {
             LeakKind::Vm => Change::DeleteVm { cid: VmCid::new(cid).map_err(wrong)? },
