@@ -37,6 +37,7 @@ mod tasks;
 mod team_tests;
 #[cfg(test)]
 mod tests;
+mod timeline;
 mod turns;
 mod uploads;
 mod watching;
