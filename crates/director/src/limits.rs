@@ -93,6 +93,8 @@ pub(crate) struct Limits {
     /// Answers for which others than the database are asked.
     pub(crate) asking: Turns,
     explaining: Semaphore,
+    /// Held while the templates of a job are read to see what they need.
+    reading_templates: Arc<Semaphore>,
     visits: Arc<Semaphore>,
     visiting_users: PlacesByUser,
     /// By user. Only those who showed the right password have an entry.
@@ -144,6 +146,7 @@ impl Default for Limits {
             following: Turns::new(LISTS, LISTS_OF_A_USER),
             asking: Turns::new(ASKING, ASKING_OF_A_USER),
             explaining: Semaphore::new(1),
+            reading_templates: Arc::new(Semaphore::new(1)),
             visits: Arc::new(Semaphore::new(VISITS)),
             visiting_users: PlacesByUser::new(VISITS_OF_A_USER),
             users: PlacesByUser::new(DOCUMENTS_OF_A_USER),
@@ -363,6 +366,11 @@ impl Limits {
     /// The turn to look through plans, which are large.
     pub(crate) async fn explaining(&self) -> Option<SemaphorePermit<'_>> {
         self.explaining.acquire().await.ok()
+    }
+
+    /// The turn to read the templates of a job, which may take half a minute.
+    pub(crate) async fn reading_templates(&self) -> Option<OwnedSemaphorePermit> {
+        self.reading_templates.clone().acquire_owned().await.ok()
     }
 
     /// A user's place in a VM, kept for as long as they are there; none if there is none, because nobody knows when one will be.

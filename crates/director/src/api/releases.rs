@@ -18,6 +18,7 @@ use super::input::{JsonBody, Parameters, TextBody};
 use super::permissions::Permission;
 use super::uploads::{self, Upload};
 use super::{ApiError, Json, Shared, User, queue};
+use crate::software::ruby_needs::WaitForRubyNeeds;
 use crate::tasks::{ExportRequest, Job};
 
 /// Ten times the packages of the largest releases.
@@ -66,7 +67,7 @@ pub(super) async fn show(
         return Err(ApiError::not_found(30006, format!("Release version '{name}/{wanted}' doesn't exist")));
     };
     let links = |spec: &Value, key: &str| spec.get(key).cloned().unwrap_or_else(|| json!([]));
-    let mut jobs = Vec::new();
+    let (mut jobs, wait) = (Vec::new(), WaitForRubyNeeds::begin());
     for job in &release.jobs {
         jobs.push(ReleaseJob {
             name: job.name.clone(),
@@ -75,7 +76,7 @@ pub(super) async fn show(
             fingerprint: job.fingerprint.clone(),
             consumes: links(&job.spec, "consumes"),
             provides: links(&job.spec, "provides"),
-            needs_ruby: director.library.needs_ruby(&director.limits, &name, job).await,
+            needs_ruby: director.library.needs_ruby(&director.limits, &name, job, wait).await,
         });
     }
     let compiled = director.store.compiled_packages_of(&name).await?;
