@@ -77,6 +77,12 @@ pub(crate) enum SoftwareError {
     /// values of variables are not to be had
     #[error(transparent)]
     Variables(#[from] VariablesError),
+    /// they would take the memory of all
+    #[error(
+        "the templates of all jobs have more than {} MiB together; deploy fewer jobs at once, or ones with less in them",
+        MOST_TEMPLATES >> 20
+    )]
+    TooMuch,
     /// there is no room in memory
     #[error("cannot pack the files of the jobs")]
     Pack(#[source] io::Error),
@@ -137,6 +143,21 @@ pub(crate) struct Library {
     ruby_needs: Arc<RubyNeeds>,
 }
 
+/// How many bytes the templates of all jobs may have together that are rendered for one purpose: they are in memory meanwhile.
+const MOST_TEMPLATES: usize = 64 << 20;
+
+/// How many bytes there is room for.
+#[derive(Debug)]
+struct RoomForTemplates(usize);
+
+impl RoomForTemplates {
+    fn take(&mut self, job: &Job) -> Result<(), SoftwareError> {
+        let bytes: usize = job.templates.values().chain(job.monit.values()).map(String::len).sum();
+        self.0 = self.0.checked_sub(bytes).ok_or(SoftwareError::TooMuch)?;
+        Ok(())
+    }
+}
+
 impl Library {
     pub(crate) fn new(store: Store, blobs: Arc<Blobstore>, renderer: Backends) -> Self {
         let (hashes, ruby_needs) = (Arc::default(), Arc::default());
@@ -162,10 +183,11 @@ impl Library {
         renderer: Arc<Backends>,
         jobs: impl IntoIterator<Item = &'j JobOfGroup>,
     ) -> Result<Rendering, SoftwareError> {
-        let mut read = HashMap::new();
+        let (mut read, mut room) = (HashMap::new(), RoomForTemplates(MOST_TEMPLATES));
         // Thousands of groups may have the same.
         for key in jobs.into_iter().map(key).collect::<HashSet<_>>() {
             let job = self.job(key.clone()).await?;
+            room.take(&job)?;
             read.insert(key, job);
         }
         let (hashes, ruby_needs, time) = (self.hashes.clone(), self.ruby_needs.clone(), TemplateTime::default());
@@ -602,5 +624,54 @@ mod tests {
         log.cancel();
         let next = TemplateInstance { index: 1, ..instance(&networks) };
         assert_eq!(rendering.configuration_hash(&software, &next).unwrap_err(), "the task was cancelled");
+    }
+
+    /// A job with so many bytes of templates, as a release has it.
+    fn packed_job(bytes: usize) -> Vec<u8> {
+        let packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        let mut archive = tar::Builder::new(packed);
+        let spec = b"name: app\ntemplates: {t: t}\n".to_vec();
+        for (path, content) in [("job.MF", spec), ("monit", Vec::new()), ("templates/t", vec![b' '; bytes])] {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(content.len() as u64);
+            header.set_mode(0o644);
+            archive.append_data(&mut header, path, content.as_slice()).unwrap();
+        }
+        archive.into_inner().unwrap().finish().unwrap()
+    }
+
+    /// Seventy releases of two kilobytes took a gigabyte of memory in one plan, and somebody may use three hundred.
+    #[tokio::test]
+    async fn the_templates_of_the_jobs_of_a_plan_have_a_limit_in_sum() {
+        let test = crate::testing::TestDirector::new().await;
+        let director = &test.director;
+        let archive = director.folders.temporary().join("job");
+        std::fs::write(&archive, packed_job(15_000_000)).unwrap();
+        director.blobs.keep(RELEASES, "packed", &archive).await.unwrap();
+        let (_, Software { mut jobs, .. }) = rendering("");
+        for number in 0..5 {
+            let record = JobRecord {
+                id: 0,
+                name: "app".into(),
+                version: "fp".into(),
+                fingerprint: "fp".into(),
+                sha1: String::new(),
+                blob: "packed".into(),
+                spec: json!({"name": "app"}),
+            };
+            let name = format!("web{number}");
+            let release = windlass_planning::records::ReleaseRecord {
+                name: name.clone(),
+                version: "1".into(),
+                jobs: vec![record],
+                ..Default::default()
+            };
+            director.store.take_release(&release, &[]).await.unwrap();
+            jobs.push(JobOfGroup { release: name, ..jobs[0].clone() });
+        }
+        jobs.remove(0);
+        let refused = director.library.rendering(&jobs).await.unwrap_err().to_string();
+        assert!(refused.contains("the templates of all jobs have more than 64 MiB together"), "{refused}");
+        director.library.rendering(&jobs[1..]).await.unwrap();
     }
 }
