@@ -2,8 +2,8 @@
 //!
 //! Documents take far more memory than their text while they are read and compared, and all of a processor. So few are worked
 //! on at once ([`Limits::heavily`]), beside the threads that serve requests, and each user sends a few at a time
-//! ([`Limits::place_of`]): a user who sends more waits for their own requests. Lists are made some at a time ([`Limits::list`]), and each user
-//! has a few of them ([`Limits::list_of`]) until they were sent. Admins of one team count as one user for lists, for templates and in VMs
+//! ([`Limits::place_of`]): a user who sends more waits for their own requests. Lists are made some at a time, and each user has a few of them
+//! until they were sent ([`Turns`]); what tasks say, and what others than the database are asked for, waits for none of them. Admins of one team count as one user for lists, for templates and in VMs
 //! ([`party`](crate::users::Users::party)).
 
 use std::collections::BTreeMap;
@@ -22,6 +22,10 @@ const DOCUMENTS_OF_A_USER: usize = 4;
 const LISTS: usize = 8;
 /// How many of those one user has, with those that were made and not taken yet: the rest is for others, whatever takes its time.
 pub(crate) const LISTS_OF_A_USER: usize = 6;
+/// How many answers are made at once for which a config server or a blobstore is asked, and how many of them are one user's: those may take
+/// as long as they like.
+const ASKING: usize = 8;
+const ASKING_OF_A_USER: usize = 2;
 /// How long what was found of the director's health counts.
 const HEALTH: Duration = Duration::from_secs(1);
 /// How long a disk counts as full after something did not fit on it. What is written to look may fit where nothing else does.
@@ -82,9 +86,15 @@ pub(crate) struct Limits {
     documents: Semaphore,
     renderings: Arc<Semaphore>,
     plans: Arc<Semaphore>,
-    lists: Semaphore,
+    /// Lists, and whatever else the database is asked for.
+    pub(crate) lists: Turns,
+    /// What a task is and says: who follows a deploy asks every second.
+    pub(crate) following: Turns,
+    /// Answers for which others than the database are asked.
+    pub(crate) asking: Turns,
     explaining: Semaphore,
-    listing_users: PlacesByUser,
+    /// Held while the templates of a job are read to see what they need.
+    reading_templates: Arc<Semaphore>,
     visits: Arc<Semaphore>,
     visiting_users: PlacesByUser,
     /// By user. Only those who showed the right password have an entry.
@@ -132,9 +142,11 @@ impl Default for Limits {
             renderings: Arc::new(Semaphore::new(RENDERINGS)),
             // Apart from those of tasks, so that plans do not delay deploys.
             plans: Arc::new(Semaphore::new(1)),
-            lists: Semaphore::new(LISTS),
+            lists: Turns::new(LISTS, LISTS_OF_A_USER),
+            following: Turns::new(LISTS, LISTS_OF_A_USER),
+            asking: Turns::new(ASKING, ASKING_OF_A_USER),
             explaining: Semaphore::new(1),
-            listing_users: PlacesByUser::new(LISTS_OF_A_USER),
+            reading_templates: Arc::new(Semaphore::new(1)),
             visits: Arc::new(Semaphore::new(VISITS)),
             visiting_users: PlacesByUser::new(VISITS_OF_A_USER),
             users: PlacesByUser::new(DOCUMENTS_OF_A_USER),
@@ -193,6 +205,29 @@ impl PlacesByUser {
         let places = Arc::new(Semaphore::new(self.places));
         users.insert(user.to_owned(), Arc::downgrade(&places));
         places
+    }
+}
+
+/// Turns to make one kind of answers, with places for those of each user.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    turns: Semaphore,
+    users: PlacesByUser,
+}
+
+impl Turns {
+    fn new(turns: usize, of_a_user: usize) -> Self {
+        Self { turns: Semaphore::new(turns), users: PlacesByUser::new(of_a_user) }
+    }
+
+    /// One of a user's places, to be kept until a large answer was sent.
+    pub(crate) async fn place_of(&self, user: &str) -> Option<OwnedSemaphorePermit> {
+        self.users.of(user).acquire_owned().await.ok()
+    }
+
+    /// A turn, to be kept while the answer is made, by a user who has a place.
+    pub(crate) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        self.turns.acquire().await.ok()
     }
 }
 
@@ -328,19 +363,14 @@ impl Limits {
         self.addresses.lock().await
     }
 
-    /// One of a user's places for lists, to be kept until a large one was sent.
-    pub(crate) async fn list_of(&self, user: &str) -> Option<OwnedSemaphorePermit> {
-        self.listing_users.of(user).acquire_owned().await.ok()
-    }
-
-    /// A turn to make a list.
-    pub(crate) async fn list(&self) -> Option<SemaphorePermit<'_>> {
-        self.lists.acquire().await.ok()
-    }
-
     /// The turn to look through plans, which are large.
     pub(crate) async fn explaining(&self) -> Option<SemaphorePermit<'_>> {
         self.explaining.acquire().await.ok()
+    }
+
+    /// The turn to read the templates of a job, which may take half a minute.
+    pub(crate) async fn reading_templates(&self) -> Option<OwnedSemaphorePermit> {
+        self.reading_templates.clone().acquire_owned().await.ok()
     }
 
     /// A user's place in a VM, kept for as long as they are there; none if there is none, because nobody knows when one will be.

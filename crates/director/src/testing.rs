@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use axum::body::{Body, to_bytes};
 use axum::http::{Method, Request, StatusCode, header};
 use axum::response::Response;
@@ -9,11 +10,13 @@ use base64::Engine;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
+use tokio::sync::mpsc;
 use windlass_contract::Secret;
 use windlass_database::Lead;
 use windlass_operations::agents::Agents;
 use windlass_operations::clouds::Clouds;
 use windlass_pki::Authority;
+use windlass_variables::{ConfigServer, Generation, ServerError, Version};
 
 use crate::Director;
 use crate::api::router;
@@ -25,6 +28,26 @@ use crate::tasks::Workers;
 use crate::users::{Account, Credentials, Scopes, Users};
 use crate::variables::Variables;
 use crate::variables::vault;
+
+/// A config server that never answers, and tells when it is asked for a version.
+#[derive(Debug)]
+struct SilentConfigServer(mpsc::UnboundedSender<()>);
+
+#[async_trait]
+impl ConfigServer for SilentConfigServer {
+    async fn current(&self, _: &str) -> Result<Option<Version>, ServerError> {
+        std::future::pending().await
+    }
+
+    async fn version(&self, _: &str, _: &str) -> Result<Option<Version>, ServerError> {
+        let _ = self.0.send(());
+        std::future::pending().await
+    }
+
+    async fn generate(&self, _: &Generation) -> Result<Version, ServerError> {
+        std::future::pending().await
+    }
+}
 
 /// A director without clouds and workers: what it is asked for is answered or queued.
 pub(crate) struct TestDirector {
@@ -93,6 +116,23 @@ impl TestDirector {
             release_files: Default::default(),
         };
         Self { director: Arc::new(director), _folder: folder }
+    }
+
+    /// With a config server that never answers, and deployments of these teams that have a variable there. It tells when it is asked.
+    pub(crate) async fn with_silent_config_server(deployments: &[(&str, &str)]) -> (Self, mpsc::UnboundedReceiver<()>) {
+        let mut test = Self::new().await;
+        let (tells, told) = mpsc::unbounded_channel();
+        Arc::get_mut(&mut test.director).unwrap().variables.server = Arc::new(SilentConfigServer(tells));
+        for (number, (deployment, team)) in deployments.iter().enumerate() {
+            let store = &test.director.store;
+            store.add_deployment(&(*deployment).into(), &[(*team).to_owned()]).await.unwrap();
+            let set = format!(
+                "INSERT INTO variable_sets (deployment, task, created_at, deployed) VALUES ('{deployment}', {number}, 1, 1)"
+            );
+            store.tamper(set.leak()).await;
+        }
+        test.director.store.tamper("INSERT INTO variables SELECT id, '/x', '1' FROM variable_sets").await;
+        (test, told)
     }
 
     /// Its disk has nothing but its reserve from now on, as far as it sees.

@@ -267,6 +267,9 @@ pub struct ExplainedPlan {
     pub actions: Vec<ExplainedAction>,
     #[serde(default)]
     pub timeline: Vec<Moment>,
+    /// How much of the task's log was not looked through for the timeline, because it is long.
+    #[serde(default)]
+    pub bytes_left_out: u64,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

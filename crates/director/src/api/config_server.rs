@@ -2,10 +2,13 @@
 //!
 //! Errors are its own, too: `{"error": "…"}`. A value is in an answer only where it was asked for by its name or id.
 
+use std::time::Duration;
+
 use axum::Extension;
 use axum::extract::{FromRequest, Path, Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -23,6 +26,10 @@ use super::{ApiError, Json, Shared, User};
 use crate::Director;
 use crate::store::Event;
 use crate::variables::embedded::{Embedded, Outcome};
+
+/// How long another config server may take for all certificates of a deployment, and for how many it is asked at once.
+const PATIENCE: Duration = Duration::from_secs(30);
+const AT_ONCE: usize = 4;
 
 /// The versions of variables that are in use, without their values.
 pub(super) async fn of_deployment(
@@ -56,27 +63,47 @@ pub(super) async fn certificate_expiry(
     State(director): Shared,
     Path(deployment): Path<DeploymentName>,
 ) -> Result<Response, ApiError> {
+    expiries_within(PATIENCE, &director, &deployment).await
+}
+
+/// All of them, or why not: of a certificate that is left out, nobody would know that it ends.
+async fn expiries_within(
+    patience: Duration,
+    director: &Director,
+    deployment: &DeploymentName,
+) -> Result<Response, ApiError> {
     let make = async || {
-        let expiries = expiries(&director, &deployment).await?;
+        let expiries = expiries(director, deployment).await?;
         serde_json::to_vec(&expiries).map_err(|error| ApiError::internal(&error))
     };
-    known_or(&director, format!("certificates of {deployment}"), make).await
+    let answer = known_or(director, &director.limits.asking, format!("certificates of {deployment}"), make);
+    tokio::time::timeout(patience, answer).await.unwrap_or_else(|_| {
+        let reason = format!(
+            "when the certificates of '{deployment}' end is not known: the config server has not told all of them within {} seconds; \
+             look what delays it, or ask again",
+            patience.as_secs()
+        );
+        Err(ApiError::with_status(StatusCode::GATEWAY_TIMEOUT, 100, reason))
+    })
 }
 
 async fn expiries(director: &Director, deployment: &DeploymentName) -> Result<Vec<VariableExpiry>, ApiError> {
     must_exist(director, deployment).await?;
-    let mut expiries = Vec::new();
-    let Some(set) = director.store.deployed_variable_set(deployment).await? else { return Ok(expiries) };
-    for (name, id) in director.store.versions_of(set).await? {
-        let version = director.variables.server.version(&name, &id).await;
-        let Some(version) = version.map_err(|error| ApiError::internal(&error))? else { continue };
-        let Some(pem) = version.value.get("certificate").and_then(Value::as_str) else { continue };
-        let Ok(end) = windlass_pki::expiry(pem) else { continue };
-        let days_left = (end - OffsetDateTime::now_utc()).whole_days();
-        let expiry_date = clock::rfc3339(end.unix_timestamp());
-        expiries.push(VariableExpiry { name, id, expiry_date, days_left });
-    }
-    Ok(expiries)
+    let Some(set) = director.store.deployed_variable_set(deployment).await? else { return Ok(Vec::new()) };
+    let versions = director.store.versions_of(set).await?;
+    let asking = versions.into_iter().map(|(name, id)| expiry(director, name, id));
+    let told: Vec<_> = stream::iter(asking).buffered(AT_ONCE).try_collect().await?;
+    Ok(told.into_iter().flatten().collect())
+}
+
+/// When a version of a variable ends; none if it is no certificate, or gone.
+async fn expiry(director: &Director, name: String, id: String) -> Result<Option<VariableExpiry>, ApiError> {
+    let version = director.variables.server.version(&name, &id).await;
+    let version = version.map_err(|error| ApiError::internal(&error))?;
+    let certificate = version.as_ref().and_then(|version| version.value.get("certificate")?.as_str());
+    let Some(end) = certificate.and_then(|pem| windlass_pki::expiry(pem).ok()) else { return Ok(None) };
+    let days_left = (end - OffsetDateTime::now_utc()).whole_days();
+    Ok(Some(VariableExpiry { name, id, expiry_date: clock::rfc3339(end.unix_timestamp()), days_left }))
 }
 
 /// An answer that says no, in the words of a config server.
@@ -357,5 +384,16 @@ mod tests {
         assert_eq!(status, StatusCode::NOT_FOUND);
         let (status, _) = test.send(Some("secret-keeper"), Method::GET, "/deployments", "").await;
         assert_eq!(status, StatusCode::UNAUTHORIZED, "the scope is for nothing else");
+    }
+
+    /// An answer without some of the certificates looks as if those never ended.
+    #[tokio::test]
+    async fn a_config_server_that_does_not_tell_all_certificates_in_time_is_told() {
+        let (test, _) = TestDirector::with_silent_config_server(&[("shop", "shop")]).await;
+        let patience = Duration::from_millis(10);
+        let refused = expiries_within(patience, &test.director, &"shop".into()).await.unwrap_err().into_response();
+        assert_eq!(refused.status(), StatusCode::GATEWAY_TIMEOUT);
+        let none = expiries_within(Duration::from_secs(30), &test.director, &"none".into()).await;
+        assert_eq!(none.unwrap_err().into_response().status(), StatusCode::NOT_FOUND);
     }
 }

@@ -24,6 +24,7 @@ use super::input::{Parameters, TextBody, Words};
 use super::permissions::Access;
 use super::{ApiError, Json, Shared, User, queue, written_json};
 use crate::Director;
+use crate::limits::Turns;
 use crate::software;
 use crate::store::{BriefInstance, ConfigLabel, ListedDeployment};
 use crate::tasks::{Asker, DeployOptions, Job, PreparedDeploy, Purpose, prepare};
@@ -82,15 +83,26 @@ pub(super) async fn list(
     };
     let make = async || listed(&director, &user, left_out).await;
     // Each user sees those of their teams.
-    known_or(&director, format!("deployments {left_out:?} {} {:?}", user.name, user.scopes), make).await
+    known_or(
+        &director,
+        &director.limits.lists,
+        format!("deployments {left_out:?} {} {:?}", user.name, user.scopes),
+        make,
+    )
+    .await
 }
 
-/// An answer that is JSON, made only if something was written since it was made last.
+/// An answer that is JSON, made only if something was written since it was made last, by one of those who ask for it, in their turn.
 pub(super) async fn known_or(
     director: &Director,
+    turns: &Turns,
     question: String,
     make: impl AsyncFnOnce() -> Result<Vec<u8>, ApiError>,
 ) -> Result<Response, ApiError> {
+    let make = async || {
+        let _turn = turns.turn().await;
+        make().await
+    };
     let body = director.known_answers.get(question, || director.store.changes(), make).await?;
     Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
 }
@@ -411,7 +423,7 @@ async fn stats(
         serde_json::to_vec(&listed).map_err(|error| ApiError::internal(&error))
     };
     let kind = if instances { "instances" } else { "vms" };
-    known_or(director, format!("{kind} of {deployment}"), make).await
+    known_or(director, &director.limits.lists, format!("{kind} of {deployment}"), make).await
 }
 
 fn summary(record: &BriefInstance, is_instance: bool) -> InstanceSummary {

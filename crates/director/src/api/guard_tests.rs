@@ -294,6 +294,46 @@ async fn why_an_instance_is_as_it_is_costs_no_more_than_a_few_plans() {
     assert_eq!(explained().await["instance"], "db/u1");
 }
 
+/// What a task wrote may have gigabytes, and all of it was in memory for each who asked, twice.
+#[tokio::test]
+async fn why_an_instance_is_as_it_is_costs_no_more_than_a_part_of_what_tasks_wrote() {
+    use crate::tasks::OutputKind;
+    let bench = TestDirector::new().await;
+    let (director, store) = (&bench.director, &bench.director.store);
+    store.add_deployment(&"shop".into(), &[]).await.unwrap();
+    store.begin_instances(&[windlass_operations::testing::new_instance_record("shop", "db", "1f")], &[]).await.unwrap();
+    let instance = json!({"id": "1f", "group": "db", "index": 0, "az": null, "bootstrap": true, "state": "started", "spec": null,
+        "actions": [{"what": "stop", "reason": "it is to stop"}]});
+    let plan = json!({"deployment": "shop", "removed": [instance], "groups": []});
+    for number in 1..=2 {
+        let job = crate::tasks::Job::Scan { deployment: "shop".into() };
+        let task = NewTask { job, user: "me".into(), context_id: String::new() };
+        assert_eq!(store.add_task(&task).await.unwrap(), number);
+        let plan = format!("INSERT INTO plans (task, deployment, plan) VALUES ({number}, 'shop', '{plan}')");
+        store.tamper(plan.leak()).await;
+        let log = crate::tasks::TaskLog::open(director, number).unwrap();
+        let line = |state: &str| {
+            let line = json!({"time": 1, "stage": "Updating instance", "task": "db/1f (0)", "state": state});
+            format!("{line}\n")
+        };
+        log.write(OutputKind::Event, &line("of events"));
+        let steps = OutputKind::Steps.path(&director.folders.tasks(), number);
+        if number == 1 {
+            // Earlier versions had none of their own.
+            std::fs::remove_file(steps).unwrap();
+            continue;
+        }
+        log.write(OutputKind::Steps, &line("of steps"));
+        // A gigabyte, of which nothing is on the disk.
+        std::fs::OpenOptions::new().write(true).open(steps).unwrap().set_len(1 << 30).unwrap();
+    }
+    let (_, told) = bench.ask(Method::GET, "/windlass/deployments/shop/instances/db/0", "").await;
+    let said = |number: usize| told["plans"][number]["timeline"][0]["what"].as_str();
+    assert_eq!((said(0), said(1)), (Some("of steps"), Some("of events")), "{told}");
+    assert!(told["plans"][0]["bytes_left_out"].as_u64().is_some_and(|left_out| left_out > 1 << 29), "{told}");
+    assert_eq!(told["plans"][1]["bytes_left_out"], 0, "{told}");
+}
+
 /// A list may have a thousand tasks, and each may have failed with much to say.
 #[tokio::test]
 async fn lists_of_tasks_and_events_have_the_beginnings_of_what_failed() {

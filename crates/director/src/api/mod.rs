@@ -37,6 +37,7 @@ mod tasks;
 mod team_tests;
 #[cfg(test)]
 mod tests;
+mod timeline;
 mod turns;
 mod uploads;
 mod watching;
@@ -69,6 +70,23 @@ const WAY_IN: &str = "/windlass/deployments/{deployment}/instances/{group}/{inst
 
 /// Why an instance is as it is, which many and large plans tell.
 const EXPLAIN: &str = "/windlass/deployments/{deployment}/instances/{group}/{instance}";
+
+/// What several may ask for at once who get the same answer.
+const DEPLOYMENTS: &str = "/deployments";
+const VMS: &str = "/deployments/{deployment}/vms";
+const INSTANCES: &str = "/deployments/{deployment}/instances";
+
+/// The same, for which another config server may be asked.
+const CERTIFICATES: &str = "/deployments/{deployment}/certificate_expiry";
+
+/// For which a blobstore may be asked.
+const BLOB: &str = "/resources/{id}";
+const RELEASE: &str = "/releases/{name}";
+const RUBBISH: &str = "/cleanup/dryrun";
+
+/// What clients ask for again and again while they follow a task.
+const TASK: &str = "/tasks/{id}";
+const OUTPUT: &str = "/tasks/{id}/output";
 
 type Shared = axum::extract::State<Arc<Director>>;
 
@@ -133,7 +151,7 @@ fn for_readers() -> Routes {
         .route("/locks", get(resources::locks))
         .route("/disks", get(disks::orphans))
         .route("/orphaned_vms", get(resources::orphaned_vms))
-        .route("/cleanup/dryrun", get(clean_up::dry_run))
+        .route(RUBBISH, get(clean_up::dry_run))
         .route("/director/certificate_expiry", get(info::certificate_expiry))
         .route("/windlass/leaks", get(resources::leaks))
         .route("/windlass/known", get(resources::known))
@@ -154,8 +172,8 @@ fn for_admins_of_teams() -> Routes {
         .route("/stemcells", get(stemcells::list))
         .route("/stemcell_uploads", post(stemcells::is_needed))
         .route("/releases", get(releases::list))
-        .route("/releases/{name}", get(releases::show))
-        .route("/deployments", get(deployments::list))
+        .route(RELEASE, get(releases::show))
+        .route(DEPLOYMENTS, get(deployments::list))
         .route("/deployed_variables/{name}", get(config_server::users_of))
         .route("/deployment_configs", get(deployments::configs))
         .route("/tasks", get(tasks::list))
@@ -174,13 +192,13 @@ fn for_uploaders() -> Routes {
 fn for_readers_of_deployments() -> Routes {
     Router::new()
         .route("/deployments/{deployment}", get(deployments::show))
-        .route("/deployments/{deployment}/vms", get(deployments::vms))
-        .route("/deployments/{deployment}/instances", get(deployments::instances))
+        .route(VMS, get(deployments::vms))
+        .route(INSTANCES, get(deployments::instances))
         .route("/deployments/{deployment}/problems", get(problems::list))
         .route("/deployments/{deployment}/snapshots", get(snapshots::list))
         .route("/deployments/{deployment}/errands", get(errands::list))
         .route("/deployments/{deployment}/variables", get(config_server::of_deployment))
-        .route("/deployments/{deployment}/certificate_expiry", get(config_server::certificate_expiry))
+        .route(CERTIFICATES, get(config_server::certificate_expiry))
         .route("/link_providers", get(links::providers))
         .route("/link_consumers", get(links::consumers))
         .route("/links", get(links::list))
@@ -215,8 +233,8 @@ fn for_admins_of_deployments() -> Routes {
 fn for_users() -> Routes {
     Router::new()
         .route("/openapi.json", get(openapi::document))
-        .route("/tasks/{id}", get(tasks::show))
-        .route("/tasks/{id}/output", get(tasks::output))
+        .route(TASK, get(tasks::show))
+        .route(OUTPUT, get(tasks::output))
 }
 
 /// What admins of teams may make; the routes look whether something of others is in the way.
@@ -224,10 +242,10 @@ fn for_makers() -> Routes {
     Router::new()
         .route("/configs", post(configs::create).delete(configs::remove_by_name))
         .route("/configs/{id}", delete(configs::remove))
-        .route("/deployments", post(deployments::deploy))
+        .route(DEPLOYMENTS, post(deployments::deploy))
         .route("/links", post(links::create))
         .route("/links/{id}", delete(links::remove))
-        .route("/resources/{id}", get(resources::blob))
+        .route(BLOB, get(resources::blob))
         .route("/task/{id}", delete(tasks::cancel))
 }
 
@@ -239,7 +257,7 @@ fn for_admins() -> Routes {
         .merge(kind_to_write("/runtime_configs", ConfigKind::RUNTIME))
         .merge(kind_to_write("/cpi_configs", ConfigKind::CPI))
         .route("/resurrection", put(problems::pause_resurrection))
-        .route("/releases/{name}", delete(releases::remove))
+        .route(RELEASE, delete(releases::remove))
         .route("/releases/export", post(releases::export))
         .route("/networks/{name}", delete(releases::no_network))
         .route("/disks/{cid}", delete(disks::remove))

@@ -18,6 +18,7 @@ use super::input::{JsonBody, Parameters, TextBody};
 use super::permissions::Permission;
 use super::uploads::{self, Upload};
 use super::{ApiError, Json, Shared, User, queue};
+use crate::software::ruby_needs::WaitForRubyNeeds;
 use crate::tasks::{ExportRequest, Job};
 
 /// Ten times the packages of the largest releases.
@@ -62,20 +63,24 @@ pub(super) async fn show(
     releases.retain(|release| release.version == wanted);
     let ids: Vec<i64> = releases.iter().map(|release| release.id).collect();
     director.store.add_specs(&mut releases, &ids).await?;
-    let Some(release) = releases.first() else {
+    let Some(mut release) = releases.into_iter().next() else {
         return Err(ApiError::not_found(30006, format!("Release version '{name}/{wanted}' doesn't exist")));
     };
     let links = |spec: &Value, key: &str| spec.get(key).cloned().unwrap_or_else(|| json!([]));
-    let mut jobs = Vec::new();
-    for job in &release.jobs {
+    let (mut jobs, wait) = (Vec::new(), WaitForRubyNeeds::begin());
+    for mut job in std::mem::take(&mut release.jobs) {
+        // It may be large, and a blobstore may be asked for the templates.
+        let spec = job.spec.take();
+        let (consumes, provides) = (links(&spec, "consumes"), links(&spec, "provides"));
+        drop(spec);
         jobs.push(ReleaseJob {
             name: job.name.clone(),
             blobstore_id: job.blob.clone(),
             sha1: job.sha1.clone(),
             fingerprint: job.fingerprint.clone(),
-            consumes: links(&job.spec, "consumes"),
-            provides: links(&job.spec, "provides"),
-            needs_ruby: director.library.needs_ruby(&director.limits, &name, job).await,
+            consumes,
+            provides,
+            needs_ruby: director.library.needs_ruby(&director.limits, &name, &job, wait).await,
         });
     }
     let compiled = director.store.compiled_packages_of(&name).await?;

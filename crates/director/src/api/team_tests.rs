@@ -546,7 +546,7 @@ async fn whose_a_deployment_is_counts_when_a_request_has_its_turn() {
         store.tamper("UPDATE deployment_teams SET team = 'shop'").await;
         let mut places = Vec::new();
         for _ in 0..LISTS_OF_A_USER {
-            places.push(director.limits.list_of(director.users.party("shop-admin")).await);
+            places.push(director.limits.lists.place_of(director.users.party("shop-admin")).await);
         }
         let (send, receive) = tokio::sync::oneshot::channel::<&str>();
         let late = futures_util::stream::once(async { receive.await.map_err(std::io::Error::other) });

@@ -64,7 +64,8 @@ async fn no_request_without_credentials_gets_more_than_info() {
 #[tokio::test]
 async fn readers_look_and_change_nothing() {
     let bench = TestDirector::new().await;
-    for path in paths(source_of_admins()) {
+    let with_names = [BLOB, DEPLOYMENTS, RELEASE].map(|path| path_with(path, "1"));
+    for path in paths(source_of_admins()).into_iter().chain(with_names) {
         for method in [Method::POST, Method::PUT, Method::DELETE] {
             let (status, text) = bench.send(Some("reader"), method.clone(), &path, "{}").await;
             let right = status == StatusCode::NOT_FOUND && text.starts_with("Not Found: ")

@@ -1,5 +1,6 @@
 //! Requests wait for their turn: those with documents for one of their user's places, lists for another one of those, and then for
-//! each other. A client that takes an answer slowly keeps a place of its own, and no turn of others.
+//! each other. A client that takes an answer slowly keeps a place of its own, and no turn of others. Nor does an answer for which somebody
+//! else is asked keep a turn of lists, or one that somebody waits for who is not making it.
 
 use std::sync::Arc;
 
@@ -8,12 +9,13 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use hyper::body::Body as _;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, SemaphorePermit};
 use windlass_connections::Held;
 
 use super::auth::only_looks;
-use super::{ApiError, EXPLAIN, User};
+use super::{ApiError, BLOB, CERTIFICATES, DEPLOYMENTS, EXPLAIN, INSTANCES, OUTPUT, RELEASE, RUBBISH, TASK, User, VMS};
 use crate::Director;
+use crate::limits::Limits;
 
 /// An answer of so many bytes keeps no place: a connection has as much anyway.
 const SMALL: u64 = 64 << 10;
@@ -24,11 +26,8 @@ pub(super) async fn in_turn(State(director): State<Arc<Director>>, request: Requ
         return ApiError::unauthorized(600000, "credentials are needed").into_response();
     };
     if only_looks(request.method()) {
-        let place = director.limits.list_of(director.users.party(&user)).await;
-        let path = request.extensions().get::<MatchedPath>();
-        let explains = path.is_some_and(|path| path.as_str() == EXPLAIN);
-        // Who explains waits for others who do, with no turn of those who make lists.
-        let turn = if explains { director.limits.explaining().await } else { director.limits.list().await };
+        let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str).unwrap_or_default();
+        let (place, turn) = wait(&director.limits, path, director.users.party(&user)).await;
         let answer = next.run(request).await;
         drop(turn);
         // What is streamed, or small, is not kept in memory until the client takes it.
@@ -40,6 +39,23 @@ pub(super) async fn in_turn(State(director): State<Arc<Director>>, request: Requ
     let place = director.limits.place_of(&user).await;
     // Answers may be as large as what was asked.
     placed(next.run(request).await, place)
+}
+
+/// Waits for one of a user's places, and for a turn where whoever answers does not take it.
+async fn wait<'l>(
+    limits: &'l Limits,
+    path: &str,
+    user: &str,
+) -> (Option<OwnedSemaphorePermit>, Option<SemaphorePermit<'l>>) {
+    match path {
+        // Who makes the answer takes the turn, and others wait for the same answer without one.
+        DEPLOYMENTS | VMS | INSTANCES => (limits.lists.place_of(user).await, None),
+        CERTIFICATES => (limits.asking.place_of(user).await, None),
+        TASK | OUTPUT => (limits.following.place_of(user).await, limits.following.turn().await),
+        BLOB | RELEASE | RUBBISH => (limits.asking.place_of(user).await, limits.asking.turn().await),
+        EXPLAIN => (limits.lists.place_of(user).await, limits.explaining().await),
+        _ => (limits.lists.place_of(user).await, limits.lists.turn().await),
+    }
 }
 
 fn placed(answer: Response, place: Option<OwnedSemaphorePermit>) -> Response {
@@ -124,6 +140,82 @@ mod tests {
             let (status, said) = test.answer(request).await;
             assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{path}: {said}");
             assert!(said.contains("more than 50000 values"), "{path}: {said}");
+        }
+    }
+
+    /// Two users could stop all lists of everybody for as long as another config server takes its time, and each deploy's client.
+    #[tokio::test]
+    async fn who_waits_for_a_config_server_keeps_nobody_from_lists_and_tasks() {
+        let all = [("shopdep", "shop"), ("bankdep", "bank")];
+        let (test, mut asked) = TestDirector::with_silent_config_server(&all).await;
+        let job = crate::tasks::Job::Scan { deployment: "shopdep".into() };
+        let task = crate::store::NewTask { job, user: "me".into(), context_id: String::new() };
+        test.director.store.add_task(&task).await.unwrap();
+        let attacks = [("shop-admin", "shopdep"), ("bank-admin", "bankdep")].into_iter().cycle();
+        let of = |deployment: &str| format!("/deployments/{deployment}/certificate_expiry");
+        let attacks: Vec<_> = attacks.take(2 * LISTS_OF_A_USER).map(|(user, name)| (user, of(name))).collect();
+        let attacks = futures_util::future::join_all(attacks.iter().map(|(user, path)| ask(&test, user, path)));
+        let others = async {
+            // One of each deployment is under way.
+            for _ in 0..2 {
+                asked.recv().await.unwrap();
+            }
+            for path in ["/deployments", "/tasks", "/tasks/1", "/tasks/1/output?type=event", "/configs?latest=true"] {
+                for user in ["admin", "shop-admin"] {
+                    let answer = ask_for(Duration::from_secs(10), &test, user, path).await;
+                    assert!(answer.is_some_and(|answer| answer.status().is_success()), "{user}: {path}");
+                }
+            }
+        };
+        tokio::select! {
+            _ = attacks => panic!("the config server answered"),
+            () = others => {}
+        }
+    }
+
+    /// Eight users who looked at the same large deployment at once stopped all lists.
+    #[tokio::test]
+    async fn who_waits_for_the_same_answer_as_others_keeps_no_turn() {
+        let test = TestDirector::new().await;
+        let director = &test.director;
+        director.store.add_deployment(&"shop".into(), &[]).await.unwrap();
+        let (begun_told, mut begun) = tokio::sync::mpsc::unbounded_channel();
+        let make = async || {
+            begun_told.send(()).unwrap();
+            std::future::pending::<Result<Vec<u8>, ApiError>>().await
+        };
+        let first = director.known_answers.get("vms of shop".to_owned(), || 1, make);
+        let same = ["reader", "admin"].into_iter().cycle().take(2 * LISTS_OF_A_USER);
+        let same = futures_util::future::join_all(same.map(|user| ask(&test, user, "/deployments/shop/vms")));
+        let others = async {
+            begun.recv().await.unwrap();
+            for path in ["/stemcells", "/deployments", "/tasks"] {
+                let answer = ask_for(Duration::from_secs(10), &test, "shop-admin", path).await;
+                assert!(answer.is_some_and(|answer| answer.status().is_success()), "{path}");
+            }
+        };
+        tokio::select! {
+            _ = first => panic!("it was not pending"),
+            _ = same => panic!("they did not wait"),
+            () = others => {}
+        }
+    }
+
+    /// A client that follows a deploy waited for the lists of others.
+    #[tokio::test]
+    async fn who_follows_a_task_waits_for_no_lists() {
+        let test = TestDirector::new().await;
+        let director = &test.director;
+        let job = crate::tasks::Job::DeleteOrphanedVms;
+        let task = crate::store::NewTask { job, user: "me".into(), context_id: String::new() };
+        director.store.add_task(&task).await.unwrap();
+        let mut held = Vec::new();
+        for _ in 0..LISTS_OF_A_USER {
+            held.push(director.limits.lists.place_of("admin").await);
+        }
+        for path in ["/tasks/1", "/tasks/1/output?type=event"] {
+            let answer = ask_for(Duration::from_secs(10), &test, "admin", path).await;
+            assert!(answer.is_some_and(|answer| answer.status().is_success()), "{path}");
         }
     }
 }

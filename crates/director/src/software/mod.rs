@@ -5,13 +5,14 @@
 //! - [`delivery`]: the files on their way to a VM. [`changed_files`]: what people may see of a change in them.
 //! - [`exported`]: a release with its compiled packages, as a tarball.
 //! - [`template_time`]: how long the templates of a plan may take.
-//! - [`known_hashes`]: what templates gave before. [`known_jobs`]: jobs that were read before.
+//! - [`known_hashes`]: what templates gave before. [`known_jobs`]: jobs that were read before. [`ruby_needs`]: what they need Ruby for.
 
 pub(crate) mod changed_files;
 pub(crate) mod delivery;
 pub(crate) mod exported;
 mod known_hashes;
 mod known_jobs;
+pub(crate) mod ruby_needs;
 mod template_time;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -32,6 +33,7 @@ use windlass_variables::FillError;
 
 use self::known_hashes::KnownHashes;
 use self::known_jobs::KnownJobs;
+use self::ruby_needs::{NotKnownYet, RubyNeeds, WaitForRubyNeeds};
 use self::template_time::TemplateTime;
 use crate::blobs::RELEASES;
 use crate::limits::Limits;
@@ -75,6 +77,12 @@ pub(crate) enum SoftwareError {
     /// values of variables are not to be had
     #[error(transparent)]
     Variables(#[from] VariablesError),
+    /// they would take the memory of all
+    #[error(
+        "the templates of all jobs have more than {} MiB together; deploy fewer jobs at once, or ones with less in them",
+        MOST_TEMPLATES >> 20
+    )]
+    TooMuch,
     /// there is no room in memory
     #[error("cannot pack the files of the jobs")]
     Pack(#[source] io::Error),
@@ -132,11 +140,28 @@ pub(crate) struct Library {
     read: Mutex<KnownJobs>,
     renderer: Backends,
     hashes: Arc<KnownHashes>,
+    ruby_needs: Arc<RubyNeeds>,
+}
+
+/// How many bytes the templates of all jobs may have together that are rendered for one purpose: they are in memory meanwhile.
+const MOST_TEMPLATES: usize = 64 << 20;
+
+/// How many bytes there is room for.
+#[derive(Debug)]
+struct RoomForTemplates(usize);
+
+impl RoomForTemplates {
+    fn take(&mut self, job: &Job) -> Result<(), SoftwareError> {
+        let bytes: usize = job.templates.values().chain(job.monit.values()).map(String::len).sum();
+        self.0 = self.0.checked_sub(bytes).ok_or(SoftwareError::TooMuch)?;
+        Ok(())
+    }
 }
 
 impl Library {
     pub(crate) fn new(store: Store, blobs: Arc<Blobstore>, renderer: Backends) -> Self {
-        Self { store, blobs, read: Mutex::default(), renderer, hashes: Arc::default() }
+        let (hashes, ruby_needs) = (Arc::default(), Arc::default());
+        Self { store, blobs, read: Mutex::default(), renderer, hashes, ruby_needs }
     }
 
     /// Renders for one purpose: a plan, or a task. A user who may plan could poison a Ruby process, so no other user's deploy asks it.
@@ -158,25 +183,29 @@ impl Library {
         renderer: Arc<Backends>,
         jobs: impl IntoIterator<Item = &'j JobOfGroup>,
     ) -> Result<Rendering, SoftwareError> {
-        let mut read = HashMap::new();
+        let (mut read, mut room) = (HashMap::new(), RoomForTemplates(MOST_TEMPLATES));
         // Thousands of groups may have the same.
         for key in jobs.into_iter().map(key).collect::<HashSet<_>>() {
             let job = self.job(key.clone()).await?;
+            room.take(&job)?;
             read.insert(key, job);
         }
-        let (hashes, time) = (self.hashes.clone(), TemplateTime::default());
-        Ok(Rendering { jobs: read, renderer, hashes, time, variables: Arc::default(), task: None })
+        let (hashes, ruby_needs, time) = (self.hashes.clone(), self.ruby_needs.clone(), TemplateTime::default());
+        Ok(Rendering { jobs: read, renderer, hashes, ruby_needs, time, variables: Arc::default(), task: None })
     }
 
     /// What a job of a release on record needs Ruby for. One that cannot be read tells nothing of it.
-    pub(crate) async fn needs_ruby(&self, limits: &Limits, release: &str, job: &JobRecord) -> Option<String> {
-        let read = self.job((release.to_owned(), job.name.clone(), job.version.clone())).await.ok()?;
-        self.needs_ruby_for(limits, &read).await
-    }
-
-    /// What a job needs Ruby for.
-    pub(crate) async fn needs_ruby_for(&self, limits: &Limits, job: &Job) -> Option<String> {
-        Some(limits.heavily(|| self.renderer.check(job)).await.err()?.to_string())
+    pub(crate) async fn needs_ruby(
+        &self,
+        limits: &Limits,
+        release: &str,
+        job: &JobRecord,
+        wait: WaitForRubyNeeds,
+    ) -> Option<String> {
+        let key = (release.to_owned(), job.name.clone(), job.version.clone());
+        let read = self.job(key.clone()).await.ok()?;
+        let needs = self.ruby_needs.of(limits, (&key, &read), wait).await;
+        needs.unwrap_or_else(|late| Some(late.to_string()))
     }
 
     /// The files that say how a job's processes run, as its release has them; none if it cannot be read.
@@ -212,6 +241,7 @@ pub(crate) struct Rendering {
     jobs: HashMap<JobKey, Arc<Job>>,
     renderer: Arc<Backends>,
     hashes: Arc<KnownHashes>,
+    ruby_needs: Arc<RubyNeeds>,
     time: TemplateTime,
     variables: Arc<KnownValues>,
     /// Nothing more is rendered once this task is asked to stop.
@@ -257,17 +287,20 @@ impl Rendering {
 
     /// Each job that needs Ruby, and for what; sorted.
     pub(crate) async fn needs_ruby(&self, limits: &Limits) -> Vec<String> {
-        limits.heavily(|| self.found_to_need_ruby()).await
-    }
-
-    fn found_to_need_ruby(&self) -> Vec<String> {
-        let told = |((release, name, _), job): (&JobKey, &Arc<Job>)| {
-            let why = self.renderer.check(job).err()?;
-            Some(format!("job '{name}' of release '{release}': {why}"))
-        };
-        let mut needs: Vec<_> = self.jobs.iter().filter_map(told).collect();
-        needs.sort();
-        needs
+        let (mut told, mut late, wait) = (Vec::new(), 0, WaitForRubyNeeds::begin());
+        for (key, job) in &self.jobs {
+            let (release, name, _) = key;
+            match self.ruby_needs.of(limits, (key, job), wait).await {
+                Ok(Some(why)) => told.push(format!("job '{name}' of release '{release}': {why}")),
+                Ok(None) => {}
+                Err(NotKnownYet) => late += 1,
+            }
+        }
+        told.sort();
+        if late > 0 {
+            told.push(format!("{late} jobs: {NotKnownYet}"));
+        }
+        told
     }
 
     /// The jobs that were read, each with what its templates see, or with the variables that have no value for it.
@@ -429,8 +462,8 @@ mod tests {
         };
         let jobs = HashMap::from([(key(&job), Arc::new(read))]);
         let (renderer, time) = (Arc::new(Backends::new(None)), TemplateTime::default());
-        let (hashes, variables) = (Arc::default(), Arc::default());
-        let rendering = Rendering { jobs, renderer, hashes, time, variables, task: None };
+        let (hashes, ruby_needs, variables) = (Arc::default(), Arc::default(), Arc::default());
+        let rendering = Rendering { jobs, renderer, hashes, ruby_needs, time, variables, task: None };
         (rendering, Software { jobs: vec![job], packages: Vec::new() })
     }
 
@@ -591,5 +624,54 @@ mod tests {
         log.cancel();
         let next = TemplateInstance { index: 1, ..instance(&networks) };
         assert_eq!(rendering.configuration_hash(&software, &next).unwrap_err(), "the task was cancelled");
+    }
+
+    /// A job with so many bytes of templates, as a release has it.
+    fn packed_job(bytes: usize) -> Vec<u8> {
+        let packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        let mut archive = tar::Builder::new(packed);
+        let spec = b"name: app\ntemplates: {t: t}\n".to_vec();
+        for (path, content) in [("job.MF", spec), ("monit", Vec::new()), ("templates/t", vec![b' '; bytes])] {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(content.len() as u64);
+            header.set_mode(0o644);
+            archive.append_data(&mut header, path, content.as_slice()).unwrap();
+        }
+        archive.into_inner().unwrap().finish().unwrap()
+    }
+
+    /// Seventy releases of two kilobytes took a gigabyte of memory in one plan, and somebody may use three hundred.
+    #[tokio::test]
+    async fn the_templates_of_the_jobs_of_a_plan_have_a_limit_in_sum() {
+        let test = crate::testing::TestDirector::new().await;
+        let director = &test.director;
+        let archive = director.folders.temporary().join("job");
+        std::fs::write(&archive, packed_job(15_000_000)).unwrap();
+        director.blobs.keep(RELEASES, "packed", &archive).await.unwrap();
+        let (_, Software { mut jobs, .. }) = rendering("");
+        for number in 0..5 {
+            let record = JobRecord {
+                id: 0,
+                name: "app".into(),
+                version: "fp".into(),
+                fingerprint: "fp".into(),
+                sha1: String::new(),
+                blob: "packed".into(),
+                spec: json!({"name": "app"}),
+            };
+            let name = format!("web{number}");
+            let release = windlass_planning::records::ReleaseRecord {
+                name: name.clone(),
+                version: "1".into(),
+                jobs: vec![record],
+                ..Default::default()
+            };
+            director.store.take_release(&release, &[]).await.unwrap();
+            jobs.push(JobOfGroup { release: name, ..jobs[0].clone() });
+        }
+        jobs.remove(0);
+        let refused = director.library.rendering(&jobs).await.unwrap_err().to_string();
+        assert!(refused.contains("the templates of all jobs have more than 64 MiB together"), "{refused}");
+        director.library.rendering(&jobs[1..]).await.unwrap();
     }
 }

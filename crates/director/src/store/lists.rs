@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use futures_util::TryStreamExt;
 use serde::Deserialize;
 use windlass_database::sqlx::any::AnyRow;
-use windlass_database::sqlx::{self, Row};
+use windlass_database::sqlx::{self, AssertSqlSafe, Row};
 use windlass_planning::names::{DeploymentName, InstanceId};
 use windlass_planning::plan::Selection;
 use windlass_planning::records::{InstanceRecord, InstanceState, VmRecord};
@@ -119,6 +119,19 @@ pub(super) const BRIEF: &str =
      FROM instances i LEFT JOIN vms v ON v.instance = i.id AND v.spare = 0 WHERE i.deployment = $1
      ORDER BY i.instance_group, i.position, v.created_at, v.cid";
 
+/// Without specs, which may be large.
+const CONTACTS: &str =
+    "SELECT i.id, i.deployment, i.instance_group, i.position, i.az, i.bootstrap, i.state, i.converged, i.ignored,
+        v.cid, v.record, v.ready, v.spare FROM instances i LEFT JOIN vms v ON v.instance = i.id AND v.spare = 0";
+
+fn contact(row: &AnyRow) -> Result<Contact, StoreError> {
+    let has_vm = row.try_get::<Option<String>, _>("cid")?.is_some();
+    Ok(Contact {
+        record: instances::read_without_specs(row)?,
+        vm: has_vm.then(|| resources::vm_to_talk_to(row)).transpose()?,
+    })
+}
+
 fn state(row: &AnyRow) -> Result<InstanceState, StoreError> {
     let state: String = row.try_get("state")?;
     from_json("state", &format!("\"{state}\""))
@@ -206,23 +219,26 @@ impl Store {
 
     /// The same, each with what is needed to talk to its agent.
     pub(crate) async fn contacts(&self, deployment: &DeploymentName) -> Result<Vec<Contact>, StoreError> {
-        let mut rows = sqlx::query(
-            "SELECT i.id, i.deployment, i.instance_group, i.position, i.az, i.bootstrap, i.state, i.converged, i.ignored,
-                v.cid, v.record, v.ready, v.spare FROM instances i LEFT JOIN vms v ON v.instance = i.id AND v.spare = 0
-             WHERE i.deployment = $1 ORDER BY i.instance_group, i.position, v.created_at, v.cid",
-        )
-        .bind(deployment.as_str())
-        .fetch(self.database.pool());
+        let statement =
+            format!("{CONTACTS} WHERE i.deployment = $1 ORDER BY i.instance_group, i.position, v.created_at, v.cid");
+        let mut rows = sqlx::query(AssertSqlSafe(statement)).bind(deployment.as_str()).fetch(self.database.pool());
         let mut contacts: Vec<Contact> = Vec::new();
         while let Some(row) = rows.try_next().await? {
-            let record = instances::read_without_specs(&row)?;
-            let has_vm = row.try_get::<Option<String>, _>("cid")?.is_some();
+            let contact = contact(&row)?;
             // The older VM counts, as above.
-            if contacts.last().is_none_or(|last| last.record.id != record.id) {
-                contacts.push(Contact { record, vm: has_vm.then(|| resources::vm_to_talk_to(&row)).transpose()? });
+            if contacts.last().is_none_or(|last| last.record.id != contact.record.id) {
+                contacts.push(contact);
             }
         }
         Ok(contacts)
+    }
+
+    /// One of them.
+    pub(crate) async fn contact(&self, instance: &InstanceId) -> Result<Option<Contact>, StoreError> {
+        let statement = format!("{CONTACTS} WHERE i.id = $1 ORDER BY v.created_at, v.cid LIMIT 1");
+        let row = sqlx::query(AssertSqlSafe(statement)).bind(instance.as_str());
+        let row = row.fetch_optional(self.database.pool()).await?;
+        row.as_ref().map(contact).transpose()
     }
 
     /// The ids of some instances of a deployment, in the order of its groups.

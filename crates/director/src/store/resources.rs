@@ -1,11 +1,12 @@
 //! What the clouds hold: VMs, disks, orphaned disks. Written only through [facts](windlass_operations::ledger::Fact).
 
 use futures_util::TryStreamExt;
-use windlass_contract::{ApiVersion, DiskCid, MiB, Object, VmCid};
+use serde::Deserialize;
+use windlass_contract::{AgentId, ApiVersion, DiskCid, MiB, Networks, Object, Secret, VmCid};
 use windlass_database::sqlx::any::AnyRow;
 use windlass_database::sqlx::{self, Row};
 use windlass_planning::names::{CpiName, DeploymentName, InstanceId, InstanceName};
-use windlass_planning::records::{AgentCertificate, DiskRecord, VmRecord};
+use windlass_planning::records::{AgentCertificate, DiskRecord, StemcellOfVm, VmRecord};
 
 use super::{Store, StoreError, from_json, optional_json, to_json};
 
@@ -47,9 +48,48 @@ pub(super) fn vm(row: &AnyRow) -> Result<VmRecord, StoreError> {
     Ok(record)
 }
 
-/// The same without what only its cloud needs, which may be megabytes: all VMs of all deployments are talked to.
+/// What is on record of a VM, without what only its cloud needs: that may be megabytes, and all VMs of all deployments are talked to.
+#[derive(Deserialize)]
+struct VmToTalkTo {
+    cid: VmCid,
+    agent_id: AgentId,
+    instance: InstanceId,
+    cpi: CpiName,
+    stemcell: StemcellOfVm,
+    networks: Networks,
+    #[serde(default)]
+    env_values: Option<String>,
+    mbus_user: String,
+    mbus_password: Secret,
+    created_at: i64,
+    #[serde(default)]
+    disks: Option<Object>,
+    #[serde(default)]
+    certificate: Option<AgentCertificate>,
+}
+
+/// The same as [`vm`], of which only that is read.
 pub(super) fn vm_to_talk_to(row: &AnyRow) -> Result<VmRecord, StoreError> {
-    Ok(to_talk_to(vm(row)?))
+    let record: String = row.try_get("record")?;
+    let read: VmToTalkTo = from_json("vms.record", &record)?;
+    Ok(to_talk_to(VmRecord {
+        cid: read.cid,
+        agent_id: read.agent_id,
+        instance: read.instance,
+        cpi: read.cpi,
+        stemcell: read.stemcell,
+        networks: read.networks,
+        cloud_properties: Object::new(),
+        wanted_env: Object::new(),
+        env_values: read.env_values,
+        mbus_user: read.mbus_user,
+        mbus_password: read.mbus_password,
+        created_at: read.created_at,
+        ready: row.try_get::<i64, _>("ready")? != 0,
+        spare: row.try_get::<i64, _>("spare")? != 0,
+        disks: read.disks,
+        certificate: read.certificate,
+    }))
 }
 
 fn to_talk_to(mut record: VmRecord) -> VmRecord {

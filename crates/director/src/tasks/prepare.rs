@@ -255,7 +255,8 @@ pub(super) async fn prepare_in_place(
     if let Some(reason) = team_limits::refusal_of_instances(director, deployment, &teams, instances).await? {
         findings.say(reason);
     }
-    let needs_ruby = templates.needs_ruby(&director.limits).await;
+    // Tasks do not tell it.
+    let needs_ruby = if asker.task.is_none() { templates.needs_ruby(&director.limits).await } else { Vec::new() };
     if !findings.is_clean() {
         return Err(refusal(&findings, options));
     }

@@ -3,10 +3,10 @@
 use futures_util::future::BoxFuture;
 use serde_json::json;
 use windlass_contract::cpi::ErrorType;
-use windlass_contract::{Object, SnapshotCid, explain};
+use windlass_contract::{ApiVersion, Object, SnapshotCid, explain};
 use windlass_operations::clouds::{ChangeError, OnBehalfOf};
 use windlass_operations::ledger::{Change, Fact};
-use windlass_planning::names::DeploymentName;
+use windlass_planning::names::{DeploymentName, InstanceId};
 use windlass_planning::plan::{CurrentInstance, Selection};
 use windlass_planning::records::{DiskRecord, InstanceState};
 
@@ -97,6 +97,11 @@ fn metadata(director: &Director, deployment: &DeploymentName, instance: &Current
     metadata
 }
 
+/// Of the stemcell of an instance, of which nothing else is kept.
+async fn version_of(director: &Director, instance: &InstanceId) -> Result<Option<ApiVersion>, TaskError> {
+    Ok(reload_one(director, instance).await?.as_ref().and_then(CurrentInstance::stemcell_version))
+}
+
 /// Deletes the snapshots of a deployment, or one of them.
 pub(super) async fn delete(
     director: &Director,
@@ -111,8 +116,7 @@ pub(super) async fn delete(
         let snapshot = found.snapshot;
         if only.is_none_or(|only| *only == snapshot.cid) {
             each.push(Box::pin(async move {
-                let owner = reload_one(director, &found.instance).await?;
-                let version = owner.as_ref().and_then(CurrentInstance::stemcell_version);
+                let version = version_of(director, &found.instance).await?;
                 let change = Change::DeleteSnapshot { cid: snapshot.cid };
                 Ok(director.clouds.perform(who, &snapshot.cpi, version, change).await.map(drop)?)
             }));

@@ -11,6 +11,7 @@ use windlass_operations::agents::addresses;
 use windlass_operations::clock;
 use windlass_planning::names::DeploymentName;
 use windlass_planning::plan::{Current, CurrentInstance};
+use windlass_planning::records::VmRecord;
 
 use super::TaskError;
 use super::prepare::reload_one;
@@ -39,8 +40,13 @@ pub(super) async fn run(
             continue;
         }
         asking.push(Box::pin(async move {
+            // All that is on record may be large, so it is read when the agent has answered.
+            let vm = director.store.contact(&record.id).await?.and_then(|contact| contact.vm);
+            let state = ask(director, vm.as_ref(), true).await;
             let Some(instance) = reload_one(director, &record.id).await? else { return Ok(String::new()) };
-            let state = ask(director, &instance, true).await;
+            // What another VM said is not of this one.
+            let same = |vm: &VmRecord| instance.vm.as_ref().is_some_and(|now| now.cid == vm.cid);
+            let state = state.filter(|_| vm.as_ref().is_some_and(same));
             let line = serde_json::to_string(&line(&instance, state.as_ref()));
             // Text, numbers and maps with text for keys can always be written.
             Ok(format!("{}\n", line.unwrap_or_default()))
@@ -58,7 +64,7 @@ pub(super) async fn find_unresponsive(director: &Director, current: &mut Current
     let mut asking: Vec<BoxFuture<'_, bool>> = Vec::new();
     for instance in &current.instances {
         let expected = !instance.record.ignored && instance.vm.as_ref().is_some_and(|vm| vm.ready);
-        asking.push(Box::pin(async move { expected && ask(director, instance, false).await.is_none() }));
+        asking.push(Box::pin(async move { expected && ask(director, instance.vm.as_ref(), false).await.is_none() }));
     }
     let silent: Vec<bool> = stream::iter(asking).buffered(AT_ONCE).collect().await;
     for (instance, silent) in current.instances.iter_mut().zip(silent) {
@@ -66,8 +72,8 @@ pub(super) async fn find_unresponsive(director: &Director, current: &mut Current
     }
 }
 
-async fn ask(director: &Director, instance: &CurrentInstance, full: bool) -> Option<AgentState> {
-    let agent = director.agents.of(instance.vm.as_ref()?);
+async fn ask(director: &Director, vm: Option<&VmRecord>, full: bool) -> Option<AgentState> {
+    let agent = director.agents.of(vm?);
     let deadlines = Deadlines { message: PATIENCE, silence: PATIENCE, task: PATIENCE };
     agent.with_deadlines(deadlines).get_state(full).await.ok()
 }

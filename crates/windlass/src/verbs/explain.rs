@@ -111,9 +111,13 @@ fn timeline(plan: &ExplainedPlan) -> Table {
         let after = formats::seconds(milliseconds(moment) - began);
         vec![formats::clock(moment.time), after, moment.stage.clone(), moment.what.clone()]
     };
+    let left_out = match plan.bytes_left_out {
+        0 => String::new(),
+        bytes => format!(", without {} of its log, which is too long", formats::size(bytes)),
+    };
     Table {
         content: "moments",
-        title: Some(format!("Timeline of task {}", plan.task)),
+        title: Some(format!("Timeline of task {}{left_out}", plan.task)),
         header: vec!["Time", "After", "Stage", "What"],
         rows: plan.timeline.iter().map(row).collect(),
         ours: true,
@@ -142,5 +146,9 @@ mod tests {
         assert!(actions(&told.plans[0]).for_scripts().contains("Action     Reason\ncreate VM  it has none\n"));
         let moments = timeline(&told.plans[0]).for_scripts();
         assert!(moments.contains("19:15:33  1.750 s  Creating missing vms  finished\n"), "{moments}");
+        let title = |told: &Explained| timeline(&told.plans[0]).title.unwrap_or_default();
+        assert_eq!(title(&told), "Timeline of task 3");
+        told.plans[0].bytes_left_out = 3 << 20;
+        assert_eq!(title(&told), "Timeline of task 3, without 3.0 MiB of its log, which is too long");
     }
 }

@@ -16,7 +16,6 @@ use windlass_planning::plan::InstancePlan;
 use super::ErrandRun;
 use crate::limits::beside_requests;
 use crate::store::Event;
-use crate::tasks::prepare::reload_one;
 use crate::tasks::{OutputKind, TaskError, TaskLog, fetch_logs};
 
 /// How long a cancelled errand may take to end: scripts have 10 s for it, and a hostile agent says for ever that they have not ended.
@@ -106,7 +105,9 @@ impl ErrandRun<'_> {
     /// Gives its exit code.
     async fn run_and_fetch_logs(&self, instance: &InstancePlan) -> Result<i64, TaskError> {
         let missing = || TaskError::Input(format!("{} has no VM to run the errand on", instance.label()));
-        let vm = reload_one(self.director, &instance.id).await?.and_then(|found| found.vm).ok_or_else(missing)?;
+        // An errand may take hours: no more is in memory meanwhile than it takes to talk to the agent.
+        let contact = self.director.store.contact(&instance.id).await?;
+        let vm = contact.and_then(|contact| contact.vm).ok_or_else(missing)?;
         let agent = self.director.agents.of(&vm);
         self.refuse_old_agent(&agent, instance).await?;
         let stage = self.log.stage("Running errand", &[], 1);
