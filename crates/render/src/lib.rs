@@ -39,6 +39,8 @@ mod methods;
 mod native;
 mod parse;
 mod pattern;
+#[cfg(test)]
+mod peak;
 mod redaction;
 mod ruby;
 mod templates;

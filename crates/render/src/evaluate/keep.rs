@@ -107,7 +107,7 @@ impl Evaluator<'_> {
     /// Writes the same text several times.
     pub(crate) fn write_times(&self, text: &mut String, more: &str, times: usize) -> Answer<()> {
         self.room(text, more.len().saturating_mul(times))?;
-        (0..times).for_each(|_| text.push_str(more));
+        text.push_str(&more.repeat(times));
         Ok(())
     }
 

@@ -93,6 +93,47 @@ fn a_template_that_takes_all_memory_is_stopped() {
     }
 }
 
+/// The highest that this process has taken so far, in MiB.
+fn highest() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() >> 10
+}
+
+#[test]
+fn what_a_template_copies_takes_no_more_than_what_it_makes() {
+    let before = highest();
+    for template in [
+        r#"<% s = "b" * 1_000_000 + "a" * 1200 %><% k = [] %><% s.gsub(/a/) { k << $~; "" } %><%= k.size %>"#,
+        r#"<% x = "a" * 4_000_000; h = {x => 1}; k = []; 300.times { k << h.keys } %><%= k.size %>"#,
+        r#"<% x = "a" * 4_000_000; h = {x => 1}; k = []; 300.times { k << h.to_a } %><%= k.size %>"#,
+        r#"<% x = "a" * 4_000_000; h = {x => 1}; k = []; 300.times { h.each { |a, b| k << a } } %><%= k.size %>"#,
+        r#"<% x = "a" * 4_000_000; k = []; 300.times { k << ArgumentError.new(x) } %><%= k.size %>"#,
+        r#"<% x = "a" * 10_000_000 %><%= File.join(*([x] * 60)).size %>"#,
+        r#"<%= "".ljust(110_000_000, "😀").size %>"#,
+        r#"<% x = "a" * 10_000_000 %><%= ([x] * 100).join.size %>"#,
+        r#"<% x = "a" * 10_000_000; k = []; 40.times { k << x.to_sym } %><%= k.size %>"#,
+        r#"<% x = "a" * 10_000_000; k = [] %><%= k << ([x] * 60).inspect %>"#,
+        r#"<%= JSON.parse("[" + "{\"\":1}," * 1_800_000 + "1]").size %>"#,
+        r#"<% x = "a" * 20_000_000; f = lambda { |n| x.each_line { f.call(n + 1) if n < 70 } }; f.call(0) %>"#,
+        r#"<% x = [0] * 1_000_000; f = lambda { |n| x.any? { n < 70 && f.call(n + 1) } }; f.call(0) %>"#,
+        r#"<% h = {}; h["a"] = h %><%= h.dig(*(["a"] * 20_000)).size %>"#,
+    ] {
+        let answer = crate::render(template);
+        let rises = highest() - before;
+        assert!(rises < 300, "{template}: {rises} MiB, {}", answer.is_ok());
+    }
+}
+
+#[test]
+fn messages_of_many_templates_are_shortened() {
+    let templates: Vec<(String, String)> =
+        (0..40).map(|number| (format!("t{number}"), "<% raise 'x' * 20_000_000 %>".to_owned())).collect();
+    let templates: Vec<(&str, &str)> = templates.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+    let error = Native.render(&crate::job("app", "", &templates), &crate::spec()).unwrap_err().to_string();
+    assert!(error.len() < 4 << 20 && error.contains("xxx…"), "{}", error.len());
+}
+
 #[test]
 fn deep_recursion_does_not_take_the_director_down() {
     for template in [
