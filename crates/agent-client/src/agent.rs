@@ -261,7 +261,7 @@ impl Agent {
         if limits::has_too_many_values(&answer.body) {
             return Err(self.bad_reply(method, "more values than an answer has".to_owned()));
         }
-        match serde_json::from_slice::<Reply>(&answer.body) {
+        match serde_json::from_slice::<Reply>(&limits::without_zero_bytes(answer.body.into())) {
             Ok(Reply::Value { value }) => {
                 self.shared.connections.reached(Stage::Pong);
                 Ok(Answer::of(value))

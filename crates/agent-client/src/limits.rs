@@ -36,6 +36,16 @@ pub(crate) fn bytes_of(method: &str) -> usize {
     }
 }
 
+/// An answer in which zero bytes of texts, which PostgreSQL does not take, are replaced. The words for both in JSON are of the same length.
+pub(crate) fn without_zero_bytes(mut answer: Vec<u8>) -> Vec<u8> {
+    let mut at = 0;
+    while let Some(found) = answer[at..].windows(6).position(|word| word == br"\u0000") {
+        at += found;
+        answer[at..at + 6].copy_from_slice(br"\ufffd");
+    }
+    answer
+}
+
 /// A turn to go on with an answer that is larger than most.
 #[derive(Debug)]
 pub(crate) struct Turn {

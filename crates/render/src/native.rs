@@ -107,7 +107,7 @@ fn render(job: &Job, spec: &Value, patience: Duration) -> Result<RenderedJob, Re
             errors.push(TemplateError { template: template.source.to_owned(), line: None, message });
             break;
         }
-        match template.render(spec) {
+        match template.render(spec, begun + patience) {
             Ok(text) => {
                 bytes += text.len();
                 if bytes > LARGEST_JOB {
@@ -221,7 +221,7 @@ impl Template<'_> {
         }
     }
 
-    fn render(&self, spec: &Value) -> Result<String, Failed> {
+    fn render(&self, spec: &Value, until: Instant) -> Result<String, Failed> {
         if !self.content.contains("<%") {
             return Ok(self.content.to_owned());
         }
@@ -234,7 +234,7 @@ impl Template<'_> {
         let error = |line, message| {
             Failed::Template(TemplateError { template: self.source.to_owned(), line: Some(line), message })
         };
-        evaluate::run(parsed, *uses, &program.texts, spec).map_err(|flow| match *flow {
+        evaluate::run(parsed, *uses, &program.texts, spec, until).map_err(|flow| match *flow {
             Flow::NeedsRuby(refusal) => Failed::NeedsRuby(self.unsupported(refusal)),
             Flow::Raise(failure) => error(failure.line, shortened(&failure.message)),
             Flow::Stopped(refusal) => error(refusal.line, refusal.construct),
@@ -274,6 +274,21 @@ mod tests {
         assert!(taken < 150, "{taken} MiB");
         let known = READ.lock().unwrap();
         assert!(known.bytes <= KEPT && known.templates.len() > 10, "{} of {}", known.templates.len(), known.bytes);
+    }
+
+    /// Eighty letters took a processor for hours, and neither a limit nor who cancelled the task ended it.
+    #[test]
+    fn a_template_whose_steps_are_long_is_stopped() {
+        let template = r#"<% s = ("a" * 4_000_000).to_sym %><% g = {} %><% 100000.times { g[s] = 1 } %>ok"#;
+        let job = Job {
+            spec: JobSpec::parse("name: app\ntemplates: {t: t}\n", "app").unwrap(),
+            templates: BTreeMap::from([("t".to_owned(), template.to_owned())]),
+            monit: BTreeMap::from([(MONIT.to_owned(), String::new())]),
+        };
+        let begun = Instant::now();
+        let stopped = on_large_stack(|| render(&job, &json!({}), Duration::from_millis(100))).unwrap().unwrap_err();
+        assert!(stopped.to_string().contains("was stopped"), "{stopped}");
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     }
 
     #[test]

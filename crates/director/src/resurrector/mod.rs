@@ -111,14 +111,21 @@ async fn round(
             continue;
         }
         for (instance, new) in health_of_jobs.remove(&deployment).unwrap_or_default() {
-            ailments.look(director, &deployment, &instance, new).await?;
+            // What one VM says keeps nobody from looking after the others.
+            if let Err(error) = ailments.look(director, &deployment, &instance, new).await {
+                let (deployment, error) = (deployment.as_str(), explain(&error));
+                tracing::error!(deployment, %instance, error, "what an instance says of its jobs cannot be noted");
+            }
         }
         let verdict = pulses.judge(&seen, Instant::now(), &director.settings.resurrector);
         ailments.tell_silence(director, &deployment, &seen, &verdict).await;
         match verdict {
             Verdict::Well => {}
             Verdict::Lost(suspects) if acts => {
-                resurrect(director, &deployment, rules.allowed(&deployment, suspects)).await?
+                if let Err(error) = resurrect(director, &deployment, rules.allowed(&deployment, suspects)).await {
+                    let (deployment, error) = (deployment.as_str(), explain(&error));
+                    tracing::error!(deployment, error, "the resurrector cannot look after a deployment");
+                }
             }
             Verdict::Lost(_) => {}
             Verdict::Meltdown { lost, of, is_new } => {

@@ -76,7 +76,7 @@ fn read(row: &AnyRow) -> Result<ConfigRecord, StoreError> {
     })
 }
 
-const LABEL: &str = "id, type, name, team, CAST(LENGTH(content) AS BIGINT) AS length";
+const LABEL: &str = "id, type, name, team, CAST(OCTET_LENGTH(content) AS BIGINT) AS length";
 
 fn label(row: &AnyRow) -> Result<ConfigLabel, StoreError> {
     Ok(ConfigLabel {
@@ -91,7 +91,7 @@ fn label(row: &AnyRow) -> Result<ConfigLabel, StoreError> {
 /// Why a team may not have this config beside its others. Every deploy of the team reads them all.
 async fn too_much(transaction: &mut Transaction, team: &str, new: NewConfig<'_>) -> Result<Option<String>, StoreError> {
     let row = sqlx::query(
-        "SELECT COUNT(*) AS number, CAST(COALESCE(SUM(LENGTH(content)), 0) AS BIGINT) AS length FROM configs
+        "SELECT COUNT(*) AS number, CAST(COALESCE(SUM(OCTET_LENGTH(content)), 0) AS BIGINT) AS length FROM configs
          WHERE id IN (SELECT MAX(id) FROM configs WHERE deleted = 0 AND team = $1 GROUP BY type, name)
             AND NOT (type = $2 AND name = $3)",
     )
@@ -120,7 +120,7 @@ async fn too_much(transaction: &mut Transaction, team: &str, new: NewConfig<'_>)
 async fn forget_oldest(transaction: &mut Transaction, team: &str) -> Result<(), StoreError> {
     sqlx::query(
         "DELETE FROM configs WHERE id IN (
-            SELECT id FROM (SELECT id, SUM(LENGTH(content)) OVER (ORDER BY id DESC) AS total FROM configs WHERE team = $1)
+            SELECT id FROM (SELECT id, SUM(OCTET_LENGTH(content)) OVER (ORDER BY id DESC) AS total FROM configs WHERE team = $1)
                 AS versions WHERE total > $2)
          AND id NOT IN (SELECT config FROM deployment_configs)
          AND id NOT IN (SELECT MAX(id) FROM configs WHERE deleted = 0 GROUP BY type, name)",

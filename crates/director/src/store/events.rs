@@ -264,7 +264,7 @@ impl Store {
         let statement = format!(
             "SELECT id, parent, happened_at, username, action, object_type, object_name, task, deployment, instance,
                SUBSTR(error, 1, {LONGEST_ERROR}) AS error,
-               CASE WHEN LENGTH(context) > {LONGEST_CONTEXT} THEN '{{}}' ELSE context END AS context FROM events WHERE id < $1 AND happened_at < $2 AND happened_at > $3 AND ($4 = -1 OR task = $4)
+               CASE WHEN OCTET_LENGTH(context) > {LONGEST_CONTEXT} THEN '{{}}' ELSE context END AS context FROM events WHERE id < $1 AND happened_at < $2 AND happened_at > $3 AND ($4 = -1 OR task = $4)
                AND ($5 = '' OR deployment = $5) AND ($6 = '' OR instance = $6) AND ($7 = '' OR username = $7)
                AND ($8 = '' OR action = $8) AND ($9 = '' OR object_type = $9) AND ($10 = '' OR object_name = $10)
                AND ($11 = '' OR username = $11)

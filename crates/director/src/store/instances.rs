@@ -108,11 +108,11 @@ impl Store {
     /// How many bytes of memory a deployment's instances, VMs and disks take when they are read, roughly.
     pub(crate) async fn memory_of_records(&self, deployment: &DeploymentName) -> Result<u64, StoreError> {
         let of = |column: &str| {
-            let length = |of: String| format!("CAST(LENGTH({of}) AS BIGINT)");
+            let length = |of: String| format!("CAST(OCTET_LENGTH({of}) AS BIGINT)");
             let without = |letter: char| length(format!("REPLACE({column}, '{letter}', '')"));
             let count = |letter: char| format!("({} - {})", length(column.to_owned()), without(letter));
             let (objects, commas) = (count('{'), count(','));
-            format!("COALESCE(LENGTH({column}) + {OF_AN_OBJECT} * {objects} + {OF_A_MEMBER} * {commas}, 0)")
+            format!("COALESCE(OCTET_LENGTH({column}) + {OF_AN_OBJECT} * {objects} + {OF_A_MEMBER} * {commas}, 0)")
         };
         let (spec, applied, record, properties) = (of("spec"), of("applied"), of("v.record"), of("d.cloud_properties"));
         let statement = format!(

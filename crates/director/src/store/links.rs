@@ -275,9 +275,9 @@ async fn is_much_stale(
 ) -> Result<bool, StoreError> {
     let (mut bytes, mut number) = (0, 0);
     for statement in [
-        "SELECT CAST(COALESCE(SUM(LENGTH(p.content) + LENGTH(p.aliases)), 0) AS BIGINT), COUNT(*) FROM link_providers p
+        "SELECT CAST(COALESCE(SUM(OCTET_LENGTH(p.content) + OCTET_LENGTH(p.aliases)), 0) AS BIGINT), COUNT(*) FROM link_providers p
          JOIN deployments d ON d.name = p.deployment WHERE p.deployment = $1 AND p.serial <> d.links_serial",
-        "SELECT CAST(COALESCE(SUM(LENGTH(l.content)), 0) AS BIGINT), COUNT(*) FROM link_consumers c
+        "SELECT CAST(COALESCE(SUM(OCTET_LENGTH(l.content)), 0) AS BIGINT), COUNT(*) FROM link_consumers c
          JOIN deployments d ON d.name = c.deployment LEFT JOIN links l ON l.consumer = c.id
          WHERE c.deployment = $1 AND c.kind <> 'external' AND COALESCE(l.serial, c.serial) <> d.links_serial",
     ] {
@@ -345,7 +345,7 @@ impl Store {
                 continue;
             }
             let too_large = || StoreError::TooLargeLinks(format!("{} of {deployment}", listed.name));
-            let length = "SELECT CAST(LENGTH(content) + LENGTH(aliases) AS BIGINT) FROM link_providers WHERE id = $1";
+            let length = "SELECT CAST(OCTET_LENGTH(content) + OCTET_LENGTH(aliases) AS BIGINT) FROM link_providers WHERE id = $1";
             let length: Option<i64> =
                 sqlx::query_scalar(length).bind(listed.id).fetch_optional(self.database.pool()).await?;
             room.bytes =
@@ -439,7 +439,7 @@ impl Store {
     ) -> Result<Option<LinkRecord>, StoreError> {
         let mut transaction = self.database.begin().await?;
         let taken = sqlx::query(
-            "SELECT COUNT(*) AS number, CAST(COALESCE(SUM(LENGTH(l.content)), 0) AS BIGINT) AS length FROM links l
+            "SELECT COUNT(*) AS number, CAST(COALESCE(SUM(OCTET_LENGTH(l.content)), 0) AS BIGINT) AS length FROM links l
              JOIN link_consumers c ON c.id = l.consumer WHERE c.deployment = $1 AND c.kind = $2",
         )
         .bind(&provider.deployment)

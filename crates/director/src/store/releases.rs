@@ -103,7 +103,7 @@ impl Store {
         let pool = self.database.pool();
         let (mut left, mut values) = (LARGEST_SPECS, 0);
         for release in releases.iter_mut().filter(|release| ids.contains(&release.id)) {
-            let length = "SELECT CAST(COALESCE(SUM(LENGTH(j.spec)), 0) AS BIGINT) FROM release_version_jobs r \
+            let length = "SELECT CAST(COALESCE(SUM(OCTET_LENGTH(j.spec)), 0) AS BIGINT) FROM release_version_jobs r \
                 JOIN release_jobs j ON j.id = r.job WHERE r.release_version = $1";
             left -= sqlx::query_scalar::<_, i64>(length).bind(release.id).fetch_one(pool).await?;
             let too_many = || StoreError::TooManySpecs(format!("{}/{}", release.name, release.version));

@@ -455,7 +455,7 @@ impl Store {
     /// failed deploy has not come to.
     pub(crate) async fn forget_plans(&self, most: i64) -> Result<(), StoreError> {
         let statement = format!(
-            "SELECT plans.task, tasks.username, CAST(LENGTH(plans.plan) AS BIGINT) AS length FROM plans JOIN tasks ON tasks.id = plans.task
+            "SELECT plans.task, tasks.username, CAST(OCTET_LENGTH(plans.plan) AS BIGINT) AS length FROM plans JOIN tasks ON tasks.id = plans.task
              WHERE tasks.state IN ('done', 'error', 'cancelled') AND plans.task NOT IN ({NEWEST_PLANS}) ORDER BY plans.task DESC"
         );
         let rows = sqlx::query(AssertSqlSafe(statement)).fetch_all(self.database.pool()).await?;
@@ -478,7 +478,7 @@ impl Store {
         most: u32,
     ) -> Result<Vec<(TaskRecord, i64)>, StoreError> {
         let statement = format!(
-            "SELECT {RECORD}, CAST(LENGTH(plans.plan) AS BIGINT) AS length FROM plans JOIN tasks ON tasks.id = plans.task
+            "SELECT {RECORD}, CAST(OCTET_LENGTH(plans.plan) AS BIGINT) AS length FROM plans JOIN tasks ON tasks.id = plans.task
              WHERE plans.deployment = $1 ORDER BY plans.task DESC LIMIT $2"
         );
         let query = sqlx::query(AssertSqlSafe(statement)).bind(deployment.as_str()).bind(i64::from(most));

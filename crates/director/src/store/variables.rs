@@ -66,13 +66,13 @@ impl Store {
 
     /// How many bytes all versions of a variable have together, as they are kept.
     pub(crate) async fn length_of_values(&self, name: &str) -> Result<i64, StoreError> {
-        let sum = "SELECT CAST(COALESCE(SUM(LENGTH(value)), 0) AS BIGINT) FROM variable_values WHERE name = $1";
+        let sum = "SELECT CAST(COALESCE(SUM(OCTET_LENGTH(value)), 0) AS BIGINT) FROM variable_values WHERE name = $1";
         Ok(sqlx::query_scalar(sum).bind(name).fetch_one(self.database.pool()).await?)
     }
 
     /// How many bytes all values of a folder of names have, as they are kept, with their names.
     pub(crate) async fn length_of_values_in(&self, folder: &str) -> Result<i64, StoreError> {
-        let sum = "SELECT CAST(COALESCE(SUM(LENGTH(value) + LENGTH(name)), 0) AS BIGINT) FROM variable_values WHERE name LIKE $1 ESCAPE '!'";
+        let sum = "SELECT CAST(COALESCE(SUM(OCTET_LENGTH(value) + OCTET_LENGTH(name)), 0) AS BIGINT) FROM variable_values WHERE name LIKE $1 ESCAPE '!'";
         let pattern = folder.replace('!', "!!").replace('%', "!%").replace('_', "!_") + "%";
         Ok(sqlx::query_scalar(sum).bind(pattern).fetch_one(self.database.pool()).await?)
     }

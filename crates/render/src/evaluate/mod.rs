@@ -21,6 +21,7 @@ mod scope;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 pub(crate) use binding::NAMES as BOUND;
 pub(crate) use blocks::Arguments;
@@ -73,20 +74,23 @@ pub(crate) struct Evaluator<'a> {
     methods: HashMap<Arc<str>, Arc<Method>>,
     binding: binding::Binding<'a>,
     steps: usize,
+    /// When it is stopped, however few steps that are: a step may work on millions of letters.
+    until: Instant,
     pub(crate) searched: Searched,
     depth: usize,
     next_tag: u64,
     pub(crate) scope: Rc<Scope>,
 }
 
-/// Runs a template's program with its spec.
+/// Runs a template's program with its spec, until then at the latest.
 pub(crate) fn run<'a>(
     program: &Parsed,
     uses: Uses,
     texts: &'a [String],
     spec: &'a serde_json::Value,
+    until: Instant,
 ) -> Answer<String> {
-    let mut evaluator = started(program, uses, texts, spec);
+    let mut evaluator = started(program, uses, texts, spec, until);
     evaluator.expression(&program.body)?;
     Ok(std::mem::take(&mut evaluator.output))
 }
@@ -94,12 +98,19 @@ pub(crate) fn run<'a>(
 /// How many bytes a program counted that it took.
 #[cfg(test)]
 pub(crate) fn taken(program: &Parsed, uses: Uses, texts: &[String], spec: &serde_json::Value) -> (Answer<()>, usize) {
-    let mut evaluator = started(program, uses, texts, spec);
+    let until = Instant::now() + std::time::Duration::from_secs(3600);
+    let mut evaluator = started(program, uses, texts, spec, until);
     let answer = evaluator.expression(&program.body).map(|_| ());
     (answer, BYTES - evaluator.heap.left())
 }
 
-fn started<'a>(program: &Parsed, uses: Uses, texts: &'a [String], spec: &'a serde_json::Value) -> Evaluator<'a> {
+fn started<'a>(
+    program: &Parsed,
+    uses: Uses,
+    texts: &'a [String],
+    spec: &'a serde_json::Value,
+    until: Instant,
+) -> Evaluator<'a> {
     let heap = Heap::new(BYTES);
     let binding = binding::Binding::new(&heap, spec, uses);
     let scope = Scope::top(program.slots);
@@ -111,6 +122,7 @@ fn started<'a>(program: &Parsed, uses: Uses, texts: &'a [String], spec: &'a serd
         methods: HashMap::new(),
         binding,
         steps: 0,
+        until,
         searched: Searched::default(),
         depth: 0,
         next_tag: 1,
@@ -127,7 +139,13 @@ impl Evaluator<'_> {
     /// Counts work.
     pub(crate) fn work(&mut self, steps: usize) -> Answer<()> {
         self.steps = self.steps.saturating_add(steps);
-        if self.steps > STEPS { self.stop(format!("the template was stopped after {STEPS} steps")) } else { Ok(()) }
+        if self.steps > STEPS {
+            return self.stop(format!("the template was stopped after {STEPS} steps"));
+        }
+        if Instant::now() > self.until {
+            return self.stop("the template was stopped because the job's time was over".to_owned());
+        }
+        Ok(())
     }
 
     fn stop<T>(&self, construct: String) -> Answer<T> {
