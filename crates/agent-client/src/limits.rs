@@ -89,3 +89,17 @@ fn slow() -> MutexGuard<'static, BTreeSet<SocketAddr>> {
 pub(crate) fn has_too_many_values(json: &[u8]) -> bool {
     windlass_contract::has_more_values_than(json, MOST_VALUES)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One VM that raised alerts with zero bytes kept the resurrector from all deployments behind it.
+    #[test]
+    fn zero_bytes_of_answers_are_replaced() {
+        let cleaned = without_zero_bytes(br#"{"value":"a\u0000b\u0000\u0000"}"#.to_vec());
+        let value: serde_json::Value = serde_json::from_slice(&cleaned).unwrap();
+        assert_eq!(value["value"], "a\u{fffd}b\u{fffd}\u{fffd}");
+        assert_eq!(without_zero_bytes(b"short".to_vec()), b"short");
+    }
+}

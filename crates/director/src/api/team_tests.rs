@@ -396,9 +396,10 @@ async fn configs_of_a_team_have_a_limit_and_cost_others_nothing() {
     let post = async |name: &str, content: String| {
         bench.send(Some("shop-admin"), Method::POST, "/configs", config("notes", name, &content)).await
     };
-    let large = |letter: char| format!("a: 1\n# {}\n", letter.to_string().repeat(1 << 20));
+    let large = |letter: char| format!("a: 1\n# {}\n", letter.to_string().repeat((1 << 20) / letter.len_utf8()));
+    // Bytes count, and not letters.
     for name in ["one", "two", "three"] {
-        assert_eq!(post(name, large('x')).await.0, StatusCode::CREATED);
+        assert_eq!(post(name, large('😀')).await.0, StatusCode::CREATED);
     }
     let (status, text) = post("four", large('x')).await;
     assert_eq!(status, StatusCode::BAD_REQUEST, "{text}");
