@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use indexmap::IndexMap;
+use indexmap::{IndexMap, IndexSet};
 
 use crate::evaluate::{Answer, Arguments, Closure, Evaluator};
 use crate::memory::{ENTRY, Entries, Kept, Map};
@@ -180,7 +180,7 @@ impl Evaluator<'_> {
                 self.list(pairs)?
             }
             ("slice" | "except", keys) => {
-                let keys = keys.iter().map(|key| self.key(key)).collect::<Answer<Vec<_>>>()?;
+                let keys = keys.iter().map(|key| self.key(key)).collect::<Answer<IndexSet<_>>>()?;
                 let entries = map.entries();
                 self.take((keys.len() + entries.len()) * ENTRY)?;
                 let chosen: Entries = if name == "slice" {
@@ -188,7 +188,7 @@ impl Evaluator<'_> {
                         .filter_map(|key| entries.get_key_value(&key).map(|(key, value)| (key.clone(), value.clone())))
                         .collect()
                 } else {
-                    let others = entries.iter().filter(|(key, _)| !keys.contains(key));
+                    let others = entries.iter().filter(|(key, _)| !keys.contains(*key));
                     others.map(|(key, value)| (key.clone(), value.clone())).collect()
                 };
                 self.map(chosen)?

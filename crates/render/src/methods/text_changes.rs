@@ -171,7 +171,8 @@ impl Evaluator<'_> {
             ("tr", [Value::Str(from), Value::Str(to)]) => self.translated(content, &from.get(), &to.get())?,
             ("delete", [Value::Str(letters)]) => {
                 let letters = self.letters(&letters.get())?;
-                content.chars().filter(|letter| !letters.contains(letter)).collect()
+                let named = places(&letters);
+                content.chars().filter(|letter| place(&named, *letter).is_none()).collect()
             }
             ("squeeze", []) => self.squeezed(content, None),
             ("squeeze", [Value::Str(letters)]) => {
@@ -259,7 +260,8 @@ impl Evaluator<'_> {
 
     fn translated(&mut self, content: &str, from: &str, to: &str) -> Answer<String> {
         let (from, to) = (self.letters(from)?, self.letters(to)?);
-        let other = |letter: char| match from.iter().position(|known| *known == letter) {
+        let from = places(&from);
+        let other = |letter: char| match place(&from, letter) {
             Some(index) => to.get(index).or(to.last()).copied(),
             None => Some(letter),
         };
@@ -268,12 +270,28 @@ impl Evaluator<'_> {
 
     fn squeezed(&self, content: &str, letters: Option<&[char]>) -> String {
         let mut squeezed = String::new();
+        let named = letters.map(places);
         for letter in content.chars() {
-            let counts = letters.is_none_or(|letters| letters.contains(&letter));
+            let counts = named.is_none_or(|named| place(&named, letter).is_some());
             if !(counts && squeezed.ends_with(letter)) {
                 squeezed.push(letter);
             }
         }
         squeezed
     }
+}
+
+/// Where each letter of ASCII comes first among those that were named: a list of them may be as long as the text.
+fn places(letters: &[char]) -> [Option<usize>; 128] {
+    let mut places = [None; 128];
+    for (index, letter) in letters.iter().enumerate() {
+        if let Some(place) = places.get_mut(*letter as usize) {
+            place.get_or_insert(index);
+        }
+    }
+    places
+}
+
+fn place(places: &[Option<usize>; 128], letter: char) -> Option<usize> {
+    places.get(letter as usize).copied().flatten()
 }

@@ -51,6 +51,19 @@ fn a_regular_expression_without_an_end_is_stopped() {
 }
 
 #[test]
+fn sets_that_are_as_long_as_the_text_take_no_time() {
+    for template in [
+        "<% x = 'ab' * 150_000 %><%= x.squeeze('c' * 299_999 + 'b').size %>",
+        "<% x = 'ab' * 150_000 %><%= x.tr('c' * 299_999 + 'd', 'e').size %>",
+        "<% x = 'ab' * 150_000 %><%= x.delete('c' * 299_999 + 'd').size %>",
+    ] {
+        let started = Instant::now();
+        assert_eq!(crate::text(template), "300000", "{template}");
+        assert!(started.elapsed().as_secs() < 20, "{template}");
+    }
+}
+
+#[test]
 fn a_job_that_writes_without_end_is_stopped() {
     let templates =
         [("a", "<%= 'x' * 16_000_000 %>"), ("b", "<%= 'x' * 16_000_000 %>"), ("c", "<%= 'x' * 2_000_000 %>")];
