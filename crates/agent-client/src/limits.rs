@@ -39,9 +39,9 @@ pub(crate) fn bytes_of(method: &str) -> usize {
 /// An answer in which zero bytes of texts, which PostgreSQL does not take, are replaced. The words for both in JSON are of the same length.
 pub(crate) fn without_zero_bytes(mut answer: Vec<u8>) -> Vec<u8> {
     let mut at = 0;
-    while let Some(found) = answer[at..].windows(6).position(|word| word == br"\u0000") {
-        at += found;
-        answer[at..at + 6].copy_from_slice(br"\ufffd");
+    while let Some(found) = windlass_contract::zero_byte_in(&answer, at) {
+        answer[found..found + 6].copy_from_slice(br"\ufffd");
+        at = found + 6;
     }
     answer
 }

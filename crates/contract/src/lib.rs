@@ -44,5 +44,5 @@ pub use ids::{AgentId, DiskCid, NetworkCid, RequestId, SnapshotCid, StemcellCid,
 pub use network::{Network, Networks};
 pub use secret::Secret;
 pub use size::MiB;
-pub use values::{has_more_values_than, values_in};
+pub use values::{has_more_values_than, values_in, zero_byte_in};
 pub use version::ApiVersion;

@@ -21,6 +21,20 @@ pub fn values_in(json: &[u8]) -> usize {
     values
 }
 
+/// Where the next zero byte of a text stands in JSON, as six letters, from a place on that is not within an escape.
+pub fn zero_byte_in(json: &[u8], from: usize) -> Option<usize> {
+    let mut at = from;
+    while let Some(found) = json.get(at..)?.iter().position(|byte| *byte == b'\\') {
+        at += found;
+        if json[at..].starts_with(br"\u0000") {
+            return Some(at);
+        }
+        // What follows may be a backslash itself.
+        at += 2;
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -33,5 +47,13 @@ mod tests {
         let text = format!(r#"{{"value":"{}\"{}"}}"#, ",".repeat(MOST), ",[{:".repeat(MOST));
         assert!(!has_more_values_than(text.as_bytes(), MOST));
         assert!(!has_more_values_than(format!("[{}0]", "0,".repeat(MOST / 2)).as_bytes(), MOST));
+    }
+
+    #[test]
+    fn zero_bytes_are_found_and_texts_that_look_like_one_are_none() {
+        assert_eq!(zero_byte_in(br#"{"a\"b":"\u0000"}"#, 0), Some(9));
+        assert_eq!(zero_byte_in(br#"{"a":"[^\\u0000]\\\\u0000"}"#, 0), None);
+        assert_eq!(zero_byte_in(br#""\\\u0000\u0000""#, 4), Some(9));
+        assert_eq!(zero_byte_in(b"\\", 0), None);
     }
 }

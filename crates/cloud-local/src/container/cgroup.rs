@@ -36,10 +36,10 @@ pub(crate) fn vm_of(process: &Path) -> io::Result<Option<String>> {
     Ok(vm_in(&fs::read_to_string(process.join("cgroup"))?))
 }
 
-/// The first that is a VM's counts: what is below it, the VM has made.
+/// Groups of VMs are right below the root: elsewhere, VMs and users who may make groups have made them.
 fn vm_in(groups: &str) -> Option<String> {
     let vm = |group: &str| group.strip_prefix(PREFIX).filter(|vm| vm.starts_with(VmRecord::PREFIX)).map(str::to_owned);
-    groups.lines().find_map(|line| line.split('/').skip(1).find_map(vm))
+    groups.lines().find_map(|line| vm(line.splitn(3, ':').nth(2)?.strip_prefix('/')?.split('/').next()?))
 }
 
 /// The path of a VM's group, from the root of each hierarchy.
@@ -193,7 +193,9 @@ pub(crate) struct Hierarchy {
 
 /// The hierarchies of this machine.
 pub(crate) fn hierarchies() -> io::Result<Vec<Hierarchy>> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    // Mount points of others may be no text.
+    let mounts = fs::read("/proc/self/mountinfo")?;
+    let mounts = String::from_utf8_lossy(&mounts);
     // Another mount may cover one.
     let is_there = |hierarchy: &Hierarchy| hierarchy.point.join("cgroup.procs").exists();
     Ok(mounts.lines().filter_map(Hierarchy::parse).filter(is_there).collect())
@@ -356,7 +358,8 @@ mod tests {
     #[test]
     fn a_process_is_of_the_vm_whose_group_it_is_below() {
         assert_eq!(vm_in("4:memory:/windlass-vm-1\n0::/\n").as_deref(), Some("vm-1"));
-        assert_eq!(vm_in("1:name=systemd:/x/windlass-vm-1/y/windlass-vm-2\n").as_deref(), Some("vm-1"));
+        assert_eq!(vm_in("1:name=systemd:/windlass-vm-1/y/windlass-vm-2\n").as_deref(), Some("vm-1"));
+        assert_eq!(vm_in("0::/user.slice/user-1000.slice/windlass-vm-1\n"), None, "any user could");
         assert_eq!(vm_in("0::/system.slice/windlass-director.service\n1:cpu:/windlass\n"), None);
     }
 

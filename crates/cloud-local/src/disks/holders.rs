@@ -1,11 +1,12 @@
 //! Who uses a file system: what keeps a disk from being released is named, with its pid.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::mounts::Device;
+use super::namespaces;
 
 /// Of more holders than this, the rest are counted.
 const NAMED: usize = 5;
@@ -29,10 +30,22 @@ pub(super) fn of(device: Device) -> String {
         }
     }
     match (holders.is_empty(), others) {
-        (true, _) => "no process; perhaps a mount namespace that is kept without one".to_owned(),
+        (true, _) => match of_many_mounts(deadline) {
+            Some(process) => format!("perhaps {process}, whose list of mounts is too long to be read"),
+            None => "no process; perhaps a mount namespace that is kept without one".to_owned(),
+        },
         (false, 0) => holders.join(", "),
         (false, others) => format!("{} and {others} others", holders.join(", ")),
     }
+}
+
+/// The first process that has more mounts than are read.
+fn of_many_mounts(deadline: Instant) -> Option<String> {
+    let has_many = |pid: &String| {
+        let mounts = namespaces::mounts_of(&Path::new("/proc").join(pid));
+        mounts.is_err_and(|error| error.kind() == io::ErrorKind::FileTooLarge)
+    };
+    pids().take_while(|_| Instant::now() < deadline).find(has_many).map(|pid| named(&pid))
 }
 
 /// The processes of this machine, by name in `/proc`.

@@ -10,7 +10,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
 use windlass_connections::ReceiveError;
-use windlass_contract::{explain, has_more_values_than};
+use windlass_contract::{explain, has_more_values_than, zero_byte_in};
 use windlass_operations::clock;
 
 use super::{ApiError, LARGEST_DOCUMENT};
@@ -92,7 +92,7 @@ fn must_have_few_values(body: &[u8]) -> Result<(), ApiError> {
 
 /// What no database takes is no name, and nothing else that is asked for.
 fn must_have_no_zero_byte(body: &[u8]) -> Result<(), ApiError> {
-    match body.windows(6).any(|word| word == br"\u0000") {
+    match zero_byte_in(body, 0).is_some() {
         true => Err(ApiError::bad_request(40000, "the body has a text with a zero byte; leave it out")),
         false => Ok(()),
     }

@@ -234,17 +234,21 @@ pub(super) async fn prepare_in_place(
     let software: Vec<&Software> = desired.groups.iter().filter_map(|group| group.software.as_ref()).collect();
     current.compiled = offer.compiled;
     let jobs = software.iter().flat_map(|software| &software.jobs);
-    let templates = director.library.rendering(jobs).await?.knowing(values.clone());
-    let templates = templates.within(asker.template_time).until_cancelled(asker.task.cloned());
     // Asking agents takes time, which a manifest that is wrong is not worth.
     if findings.is_clean() {
         vm_stats::find_unresponsive(director, &mut current).await;
     }
     let plan_options = plan_options(options);
     let mut new_id = new_ids(director, deployment).await?;
-    let make = || Native::for_many(|| plan(&desired, &current, &plan_options, &templates, &mut new_id, &mut findings));
     let turn = asker.turn(director).await?;
+    // In a turn, and gone after it: the templates of a plan may have megabytes, and there are many users.
+    let templates = director.library.rendering(jobs).await?.knowing(values.clone());
+    let templates = templates.within(asker.template_time).until_cancelled(asker.task.cloned());
+    let make = || Native::for_many(|| plan(&desired, &current, &plan_options, &templates, &mut new_id, &mut findings));
     let mut plan = turn.work(make);
+    // Tasks do not tell it.
+    let needs_ruby = if asker.task.is_none() { templates.needs_ruby(&director.limits).await } else { Vec::new() };
+    drop(templates);
     let mut turn = asker.task.is_none().then_some(turn);
     asker.must_go_on()?;
     if findings.is_clean() {
@@ -255,8 +259,6 @@ pub(super) async fn prepare_in_place(
     if let Some(reason) = team_limits::refusal_of_instances(director, deployment, &teams, instances).await? {
         findings.say(reason);
     }
-    // Tasks do not tell it.
-    let needs_ruby = if asker.task.is_none() { templates.needs_ruby(&director.limits).await } else { Vec::new() };
     if !findings.is_clean() {
         return Err(refusal(&findings, options));
     }

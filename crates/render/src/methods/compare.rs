@@ -104,18 +104,28 @@ impl Evaluator<'_> {
 
     /// `<=>`
     pub(crate) fn order(&mut self, left: &Value, right: &Value) -> Answer<Ordering> {
+        self.order_within(left, right, 0)
+    }
+
+    fn order_within(&mut self, left: &Value, right: &Value, depth: usize) -> Answer<Ordering> {
         self.work(1)?;
+        if depth > DEEPEST_DATA {
+            return self.refuse("data that is nested this deeply");
+        }
         let order = match (left, right) {
             (Value::Int(left), Value::Int(right)) => Some(left.cmp(right)),
             (Value::Float(left), Value::Float(right)) => left.partial_cmp(right),
             (Value::Int(int), Value::Float(float)) => compare_mixed(*int, *float),
             (Value::Float(float), Value::Int(int)) => compare_mixed(*int, *float).map(Ordering::reverse),
-            (Value::Str(left), Value::Str(right)) => Some(left.get().cmp(&right.get())),
+            (Value::Str(left), Value::Str(right)) => {
+                self.work(left.get().len() / 64)?;
+                Some(left.get().cmp(&right.get()))
+            }
             (Value::Symbol(left), Value::Symbol(right)) => Some(left.cmp(right)),
             (Value::Array(left), Value::Array(right)) => {
                 let (left, right) = (left.items(), right.items());
                 for (left, right) in left.iter().zip(right.iter()) {
-                    match self.order(left, right)? {
+                    match self.order_within(left, right, depth + 1)? {
                         Ordering::Equal => {}
                         other => return Ok(other),
                     }

@@ -104,11 +104,14 @@ impl Evaluator<'_> {
             ("bytesize", []) => Value::Int(content.len() as i128),
             ("empty?", []) => Value::Bool(content.is_empty()),
             ("include?", [Value::Str(part)]) => Value::Bool(content.contains(&*part.get())),
-            ("start_with?", parts) if parts.iter().all(|part| matches!(part, Value::Str(_))) => {
-                Value::Bool(parts.iter().filter_map(Value::as_text).any(|part| content.starts_with(&*part)))
-            }
-            ("end_with?", parts) if parts.iter().all(|part| matches!(part, Value::Str(_))) => {
-                Value::Bool(parts.iter().filter_map(Value::as_text).any(|part| content.ends_with(&*part)))
+            ("start_with?" | "end_with?", parts) if parts.iter().all(|part| matches!(part, Value::Str(_))) => {
+                let mut is_one = false;
+                for part in parts.iter().filter_map(Value::as_text) {
+                    self.work(1 + part.len() / 64)?;
+                    is_one |=
+                        if name == "start_with?" { content.starts_with(&*part) } else { content.ends_with(&*part) };
+                }
+                Value::Bool(is_one)
             }
             ("[]" | "slice", [Value::Str(part)]) => match content.contains(&*part.get()) {
                 true => self.text(part.get())?,

@@ -172,6 +172,26 @@ fn a_cycle_does_not_outlive_its_template() {
     }
 }
 
+/// Forty letters ended the director: lists that contain themselves were compared without an end.
+#[test]
+fn lists_that_contain_themselves_are_compared_to_an_end() {
+    for call in
+        ["[a, b].max", "[a, b].sort", "a <=> b", "[a, b].sort_by { |x| x }", "[a, b].min_by { |x| x }", "a == b"]
+    {
+        assert!(is_answered(&format!("<% a = []; a << a; b = []; b << b; x = ({call}) %>")), "{call}");
+    }
+}
+
+/// One step took as long as it liked: texts of megabytes with sets or parts of as many.
+#[test]
+fn texts_are_compared_with_many_parts_within_the_time_of_a_job() {
+    let begun = std::time::Instant::now();
+    for call in ["x.tr(y, 'c').size", "x.delete(y).size", "x.squeeze(y).size", "x.start_with?(*([x] * 60_000))"] {
+        is_answered(&format!("<% x = 'a' * 2_000_000; y = 'bc' * 100_000; z = ({call}) %>"));
+    }
+    assert!(begun.elapsed() < std::time::Duration::from_secs(60), "{:?}", begun.elapsed());
+}
+
 #[test]
 fn templates_have_no_way_to_the_machine() {
     for code in ["File.read('/etc/passwd')", "`id`", "system('id')", "ENV['HOME']", "open('/etc/passwd')", "fork { }"] {

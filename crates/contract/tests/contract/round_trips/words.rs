@@ -19,12 +19,12 @@ pub(crate) fn some_text() -> impl Strategy<Value = String> {
     vec(any::<char>(), 1..24).prop_map(String::from_iter)
 }
 
-/// An id of any kind: opaque, but never empty.
+/// An id of any kind: opaque, but never empty, and without zero bytes.
 pub(crate) fn id<T: TryFrom<String> + Debug>() -> impl Strategy<Value = T>
 where
     T::Error: Debug,
 {
-    some_text().prop_map(|id| T::try_from(id).unwrap())
+    some_text().prop_map(|id| T::try_from(id.replace('\0', "0")).unwrap())
 }
 
 pub(crate) fn secret() -> impl Strategy<Value = Secret> {

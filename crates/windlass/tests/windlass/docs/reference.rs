@@ -29,7 +29,7 @@ const DIRECTOR: &str = "crates/director/src/settings/read.rs";
 const CPI_CONFIG: &str = "crates/planning/src/desired/cpi_config.rs";
 
 /// Variables of tests and of processes that we start ourselves; nobody sets them by hand.
-const INTERNAL: [&str; 22] = [
+const INTERNAL: [&str; 23] = [
     "BOSH_COMPILE_TARGET",
     "BOSH_DEPLOYMENT_NEXT_STATE",
     "BOSH_INSTALL_TARGET",
@@ -49,6 +49,7 @@ const INTERNAL: [&str; 22] = [
     "WINDLASS_ORIGINAL_AGENT",
     "WINDLASS_ORIGINAL_AGENTS",
     "WINDLASS_OWN_MACHINE",
+    "WINDLASS_PEAK_FROM",
     "WINDLASS_POINTS",
     "WINDLASS_SEED",
     "WINDLASS_VM",
