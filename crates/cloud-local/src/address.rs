@@ -31,7 +31,9 @@ fn name(address: IpAddr) -> String {
 pub(crate) fn claimed(sockets: impl BufRead) -> impl Iterator<Item = IpAddr> {
     const LISTENS: &str = "00010000";
     const STREAM: &str = "0001";
-    sockets.lines().map_while(Result::ok).filter_map(|line| {
+    // Names of others may be no text.
+    sockets.split(b'\n').map_while(Result::ok).filter_map(|line| {
+        let line = String::from_utf8_lossy(&line);
         let (socket, address) = line.rsplit_once(&format!(" @{PREFIX}"))?;
         let mut fields = socket.split_whitespace().skip(3);
         let is_claim = fields.next()? == LISTENS && fields.next()? == STREAM;

@@ -60,11 +60,12 @@ pub(crate) fn kill(vm: &str, patience: Duration) -> io::Result<()> {
         if pids.is_empty() {
             return Ok(());
         }
+        for pid in pids.iter().filter_map(|pid| Pid::from_raw(*pid)) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        // Where there are very many groups, a look at them takes longer than that.
         if Instant::now() > deadline {
             return Err(io::Error::new(io::ErrorKind::TimedOut, format!("the processes {pids:?} of {vm} do not end")));
-        }
-        for pid in pids.into_iter().filter_map(Pid::from_raw) {
-            let _ = kill_process(pid, Signal::KILL);
         }
         std::thread::sleep(Duration::from_millis(2));
     }

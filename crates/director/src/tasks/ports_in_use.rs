@@ -96,7 +96,8 @@ fn vm_of(proc: &Path, mut pid: u32) -> Option<String> {
             return Some(Path::new(&**folder).file_name()?.to_str()?.to_owned());
         }
         // The name of a program may have spaces and brackets; what follows the last one is plain.
-        let state = fs::read_to_string(process.join("stat")).ok()?;
+        let state = fs::read(process.join("stat")).ok()?;
+        let state = String::from_utf8_lossy(&state);
         pid = state.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
     }
     None
