@@ -393,7 +393,8 @@ fn scalar_content(
     tag: Option<&Tag>,
     position: Position,
 ) -> Result<Content, ParseError> {
-    if text.contains('\0') {
+    // Clients write it as BOSH's does; it is a director that refuses it.
+    if dialect == Dialect::Cautious && text.contains('\0') {
         let message = "a text has a zero byte, which neither programs nor databases take; leave it out".to_owned();
         return Err(ParseError::Syntax { message, position });
     }
